@@ -31,5 +31,13 @@ for k = 1, #KEYS - 1 do
     replies[k] = 'INVALIDATED'
   end
 end
-if #unsaved > 0 then redis.call('SADD', KEYS[1], unpack(unsaved)) end
+if #unsaved > 0 then
+  local added = redis.pcall('SADD', KEYS[1], unpack(unsaved))
+  if type(added) == 'table' and added.err then
+    -- Someone has put a value of another type there. The index is built anew: the scan over all
+    -- counters adds the others. Any other error comes again.
+    if string.find(added.err, 'WRONGTYPE', 1, true) then redis.call('DEL', KEYS[1]) end
+    redis.call('SADD', KEYS[1], unpack(unsaved))
+  end
+end
 return replies

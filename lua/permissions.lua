@@ -1,12 +1,14 @@
--- permissions: find out which of the commands in a program's scripts this login may not run. Tries
--- each one, and leaves nothing behind.
+-- permissions: find out which of the commands in a program's scripts this login may not run, or
+-- this Redis does not know. Tries each one, and leaves nothing behind.
 --
 -- KEYS[1]  <prefix>probe: only probe.lua uses it, too
+-- KEYS[2]  and KEYS[3], the hashes of two items, <prefix>{<item id>}. Nothing touches them. In a
+--          Redis Cluster they are in different slots, so that it refuses the call.
 -- ARGV     each a command without its key, its words separated by spaces: 'HSET field 1'
 --
 -- Reply
 --   'ALLOWED'              the login may run all of them
---   {'REFUSED', command…}  the login may not run these
+--   {'REFUSED', command…}  the login may not run these; 'unknown HSET': Redis does not know it
 local refused = {'REFUSED'}
 for _, line in ipairs(ARGV) do
   local words = {}
@@ -19,6 +21,7 @@ for _, line in ipairs(ARGV) do
   for _, text in ipairs({'ACL failure', "can't run this command", "can't access at least one"}) do
     if string.find(why, text, 1, true) then refused[#refused + 1] = words[1] end
   end
+  if string.find(why, 'Unknown Redis command', 1, true) then refused[#refused + 1] = 'unknown ' .. words[1] end
 end
 redis.pcall('DEL', KEYS[1])
 if #refused > 1 then return refused end

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-pub use read::{read, unknown_variables};
+pub use read::{Settings, read, unknown_variables};
 pub use server::{AddressSettings, Jwt, Server};
 pub use values::{
     Cron, DURATION_LIMIT, PAGE_LIMIT, REPLAY_LIMIT_COLUMNS, REPLAY_LIMIT_CONNECTIONS,

@@ -3,25 +3,68 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 
-use super::{SyncWorker, Tally};
+use super::{Command, Server, SyncWorker, Tally};
 use crate::domain::{API_KEY_PREFIX, wrapping};
 use crate::telemetry;
+
+/// A program's settings.
+pub trait Settings: Parser + CommandFactory {
+    /// Checks settings that go together. clap would take an empty variable for one that is given.
+    ///
+    /// # Errors
+    /// When one is given without another that it needs: one line that names both.
+    fn check(&self) -> Result<(), String>;
+}
+
+impl Settings for Tally {
+    fn check(&self) -> Result<(), String> {
+        match &self.command {
+            Command::Serve(serve) => serve.server.check(),
+            Command::Dev(dev) => dev.server.check(),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Settings for SyncWorker {
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+impl Server {
+    fn check(&self) -> Result<(), String> {
+        if self.proxy_hops.is_some() && self.proxies.is_empty() {
+            return Err(
+                "--proxy-hops says how many addresses the proxies in --proxies add, and there are none (environment: \
+                 TALLY_PROXY_HOPS, TALLY_PROXIES)"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+}
 
 /// Reads the settings from the command line and the environment.
 ///
 /// A wrong setting ends the program with exit code 2 and one line that names the setting.
-pub fn read<P: Parser + CommandFactory>() -> P {
+pub fn read<P: Settings>() -> P {
+    let refuse = |line: &str| -> ! {
+        telemetry::complain(format_args!("{}: {line}", P::command().get_name()));
+        std::process::exit(2);
+    };
     match P::try_parse() {
-        Ok(settings) => settings,
+        Ok(settings) => match settings.check() {
+            Ok(()) => settings,
+            Err(line) => refuse(&line),
+        },
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp
             | ErrorKind::DisplayVersion
             | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
             _ => {
                 let command = P::command();
-                let line = one_line(&error, &command, &secrets(&command));
-                telemetry::complain(format_args!("{}: {line}", command.get_name()));
-                std::process::exit(2);
+                refuse(&one_line(&error, &command, &secrets(&command)));
             }
         },
     }
@@ -180,6 +223,40 @@ mod tests {
     fn the_definitions_of_both_programs_hold_together() {
         Tally::command().debug_assert();
         SyncWorker::command().debug_assert();
+    }
+
+    #[test]
+    fn hops_are_refused_without_the_proxies_that_make_them() {
+        let checked = |command: &str, arguments: &[&str]| {
+            let stores = ["--database-url=postgres://x/y", "--redis-url=redis://z"];
+            let words = ["tally", command]
+                .into_iter()
+                .chain(stores)
+                .chain(arguments.iter().copied());
+            Tally::try_parse_from(words)
+                .map_err(|error| error.to_string())?
+                .check()
+        };
+        for command in ["serve", "dev"] {
+            for refused in [
+                &["--proxy-hops=2"][..],
+                &["--proxy-hops=2", "--proxies="],
+                &["--proxy-hops=2", "--proxies= "],
+            ] {
+                let line = checked(command, refused).expect_err("it is refused");
+                assert!(!line.contains('\n'), "{line}");
+                for part in ["--proxy-hops", "TALLY_PROXY_HOPS", "TALLY_PROXIES"] {
+                    assert!(line.contains(part), "{line} should contain {part}");
+                }
+            }
+            for taken in [
+                &[][..],
+                &["--proxies=10.0.0.1"],
+                &["--proxy-hops=2", "--proxies=10.0.0.1"],
+            ] {
+                assert_eq!(checked(command, taken), Ok(()), "{taken:?}");
+            }
+        }
     }
 
     #[test]

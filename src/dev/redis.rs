@@ -36,6 +36,7 @@ pub struct PrivateRedis {
     port: u16,
     prefix: KeyPrefix,
     variables: Vec<(String, String)>,
+    settings: Vec<String>,
     process: Option<Process>,
 }
 
@@ -63,6 +64,7 @@ impl PrivateRedis {
             port: free_port()?,
             prefix: KeyPrefix::default(),
             variables: Vec::new(),
+            settings: Vec::new(),
             process: None,
         })
     }
@@ -89,6 +91,11 @@ impl PrivateRedis {
         self
     }
 
+    /// Adds these lines to its settings from its next start on, for tests.
+    pub fn set_settings(&mut self, lines: &[&str]) {
+        self.settings = lines.iter().map(|line| (*line).to_owned()).collect();
+    }
+
     /// Starts Redis, and waits until it answers.
     ///
     /// # Errors
@@ -103,11 +110,12 @@ impl PrivateRedis {
         write_for_us_alone(
             &configuration,
             &format!(
-                "bind 127.0.0.1\nport {}\ndir \"{}\"\naclfile \"{}\"\nappendonly {}\nappendfsync no\nsave \"\"\nmaxmemory-policy noeviction\n",
+                "bind 127.0.0.1\nport {}\ndir \"{}\"\naclfile \"{}\"\nappendonly {}\nappendfsync no\nsave \"\"\nmaxmemory-policy noeviction\n{}\n",
                 self.port,
                 self.folder.display(),
                 users.display(),
-                if self.is_persistent { "yes" } else { "no" }
+                if self.is_persistent { "yes" } else { "no" },
+                self.settings.join("\n")
             ),
         )?;
         let mut process = Process::start(

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use deadpool_redis::{Manager, Pool, Runtime};
+use deadpool_redis::{Connection, Manager, Pool, Runtime};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, InfoDict, RedisError};
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, InfoDict};
 
 use super::{KeyPrefix, LiveError, address};
 
@@ -61,11 +61,24 @@ impl Redis {
     }
 
     /// A new connection outside of the pool. The calling runtime drives it.
-    pub(super) async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
+    pub(super) async fn connect(&self) -> Result<MultiplexedConnection, LiveError> {
         let config = &self.config;
-        self.client
+        let connected = self
+            .client
             .get_multiplexed_async_connection_with_config(config)
-            .await
+            .await;
+        match connected {
+            Ok(connection) => Ok(connection),
+            Err(error) => Err(self.named(error.into()).await),
+        }
+    }
+
+    /// A connection of the pool.
+    pub(super) async fn get(&self) -> Result<Connection, LiveError> {
+        match self.pool.get().await {
+            Ok(connection) => Ok(connection),
+            Err(error) => Err(self.named(error.into()).await),
+        }
     }
 
     /// The address of this Redis.
@@ -83,14 +96,14 @@ impl Redis {
     /// # Errors
     /// When Redis does not answer.
     pub async fn ping(&self) -> Result<(), LiveError> {
-        let mut connection = self.pool.get().await?;
+        let mut connection = self.get().await?;
         Ok(redis::cmd("PING").query_async(&mut *connection).await?)
     }
 
     /// What Redis does when its memory is full (`maxmemory-policy`); `None`: it does not say. INFO
     /// has it too, so the login needs no right to read all settings.
     pub async fn eviction_policy(&self) -> Result<Option<String>, LiveError> {
-        let mut connection = self.pool.get().await?;
+        let mut connection = self.get().await?;
         let info: InfoDict = redis::cmd("INFO")
             .arg("memory")
             .query_async(&mut *connection)

@@ -4,6 +4,7 @@ use deadpool_redis::PoolError;
 use redis::{RedisError, Value};
 
 use super::KeyPrefix;
+use super::error_replies::{Lasts, Refusal};
 use crate::domain::Owner;
 use crate::tls::TlsFault;
 
@@ -13,6 +14,9 @@ pub enum LiveError {
     /// The call failed, or its answer did not come in time. Redis may have applied it.
     #[error("Redis (REDIS_URL): {0}")]
     Redis(#[source] RedisError),
+    /// Redis refused it, and Tally knows why.
+    #[error("Redis (REDIS_URL) {0}")]
+    Refused(Refusal),
     #[error("no connection to Redis (REDIS_URL): {0}")]
     Pool(#[source] PoolError),
     #[error("REDIS_URL: {0}; it takes redis://user:password@host:port/number, or rediss:// for TLS")]
@@ -41,6 +45,12 @@ pub enum LiveError {
          what each program's login needs"
     )]
     Permission { missing: String, program: &'static str },
+    /// They are renamed, or this service leaves them out.
+    #[error(
+        "this Redis (REDIS_URL) does not know {commands}, which the {program} needs; let it keep its \
+         commands' names (rename-command), or use another Redis"
+    )]
+    UnknownCommands { commands: String, program: &'static str },
     #[error(
         "the keys {keys}* in this Redis (REDIS_URL) belong to the Tally of database {owner}, not to \
          that of database {us}: give this one another TALLY_KEY_PREFIX or another Redis; if the other \
@@ -58,16 +68,19 @@ pub enum LiveError {
 
 impl From<RedisError> for LiveError {
     fn from(error: RedisError) -> Self {
-        TlsFault::of(&error).map_or(Self::Redis(error), Self::Tls)
+        if let Some(fault) = TlsFault::of(&error) {
+            return Self::Tls(fault);
+        }
+        Refusal::of(&error).map_or(Self::Redis(error), Self::Refused)
     }
 }
 
 impl From<PoolError> for LiveError {
     fn from(error: PoolError) -> Self {
         match error {
-            PoolError::Backend(error) => match TlsFault::of(&error) {
-                Some(fault) => Self::Tls(fault),
-                None => Self::Pool(PoolError::Backend(error)),
+            PoolError::Backend(error) => match Self::from(error) {
+                Self::Redis(error) => Self::Pool(PoolError::Backend(error)),
+                known => known,
             },
             error => Self::Pool(error),
         }
@@ -77,17 +90,38 @@ impl From<PoolError> for LiveError {
 impl LiveError {
     /// Whether Redis answers but Tally must not use it. Waiting does not help.
     pub fn is_unfit(&self) -> bool {
-        matches!(
-            self,
-            Self::Owner { .. } | Self::NoIdentity(_) | Self::Tls(_) | Self::Permission { .. }
-        )
+        match self {
+            Self::Owner { .. }
+            | Self::NoIdentity(_)
+            | Self::Tls(_)
+            | Self::Permission { .. }
+            | Self::UnknownCommands { .. } => true,
+            Self::Refused(refusal) => refusal.reply().lasts == Lasts::ForEver,
+            _ => false,
+        }
+    }
+
+    /// Whether Redis answers, and goes on refusing this login or Tally until someone changes that.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::Permission { .. } | Self::UnknownCommands { .. } => true,
+            Self::Refused(refusal) => refusal.reply().lasts != Lasts::AWhile,
+            _ => false,
+        }
+    }
+
+    /// The error reply that it is, if Tally knows it.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Self::Refused(refusal) => Some(refusal),
+            _ => None,
+        }
     }
 
     /// Whether Redis has no memory for the call (`maxmemory`). It still takes calls that need
     /// none.
     pub(super) fn is_out_of_memory(&self) -> bool {
-        // Redis 6 wraps the error of a script's command in one of its own.
-        matches!(self, Self::Redis(error) if error.code() == Some("OOM")
-            || error.detail().is_some_and(|detail| detail.contains("OOM command not allowed")))
+        self.refusal()
+            .is_some_and(|refusal| refusal.reply().code == "OOM")
     }
 }

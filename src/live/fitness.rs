@@ -1,18 +1,21 @@
-//! Whether Tally can work with a Redis. Each program asks at the start.
+//! Whether Tally can work with a Redis. Each program asks at the start. Also why it cannot connect.
 
 use std::time::Duration;
 
 use redis::ConnectionAddr;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::error_replies::Refusal;
 use super::{LiveError, Redis, permissions};
 use crate::telemetry::Program;
 use crate::tls::TlsFault;
 
 /// How long a Redis without TLS may take to answer in plain text.
 const PLAIN_LIMIT: Duration = Duration::from_millis(500);
+/// How much of that answer is read.
+const PLAIN_LIMIT_BYTES: u64 = 256;
 
 impl Redis {
     /// Checks that this Redis is fit for this program of Tally.
@@ -20,32 +23,45 @@ impl Redis {
     /// # Errors
     /// When it is not ([`LiveError::is_unfit`]).
     pub async fn check(&self, program: Program) -> Result<(), LiveError> {
-        match self.pool.get().await {
-            Ok(mut connection) => permissions::check(&mut *connection, self.keys(), program).await,
-            Err(error) => match LiveError::from(error) {
-                // A Redis without TLS takes the handshake for a command, and waits for the rest of
-                // it.
-                error if !error.is_unfit() && self.answers_in_plain_text().await => {
-                    tracing::debug!(%error, "it answers without TLS");
-                    Err(LiveError::Tls(TlsFault::NoTls))
-                }
-                error => Err(error),
-            },
-        }
+        let mut connection = self.get().await?;
+        permissions::check(&mut *connection, self.keys(), program).await
     }
 
-    /// Whether the URL wants TLS and a Redis without TLS is there. Sends no more than a PING,
-    /// without a login.
-    async fn answers_in_plain_text(&self) -> bool {
-        let ConnectionAddr::TcpTls { host, port, .. } = self.address() else {
-            return false;
-        };
-        let asked = async {
-            let mut stream = TcpStream::connect((host.as_str(), *port)).await?;
-            stream.write_all(b"PING\r\n").await?;
-            stream.read_u8().await
-        };
-        // +PONG, or an error that it wants a login.
-        matches!(timeout(PLAIN_LIMIT, asked).await, Ok(Ok(b'+' | b'-')))
+    /// The error of a connection that could not be made, named better where Redis says more without
+    /// a login.
+    pub(super) async fn named(&self, error: LiveError) -> LiveError {
+        match (&error, self.address()) {
+            // A Redis without TLS takes the handshake for a command, and waits for the rest of it.
+            (LiveError::Redis(_) | LiveError::Pool(_), ConnectionAddr::TcpTls { host, port, .. }) => {
+                if said_in_plain_text(host, *port).await.is_none() {
+                    return error;
+                }
+                tracing::debug!(%error, "it answers without TLS");
+                LiveError::Tls(TlsFault::NoTls)
+            }
+            // A Redis that takes no connection says so at once. redis takes that for the answer to
+            // the login.
+            (LiveError::Refused(_), ConnectionAddr::Tcp(host, port)) => {
+                let said = said_in_plain_text(host, *port).await;
+                let refusal = said.and_then(|said| Refusal::of_line(&said));
+                refusal.map_or(error, LiveError::Refused)
+            }
+            _ => error,
+        }
     }
+}
+
+/// The first line that is said here without a login; `None`: nothing, or no line of Redis. Sends no
+/// more than the word AUTH.
+async fn said_in_plain_text(host: &str, port: u16) -> Option<String> {
+    let asked = async {
+        let mut stream = TcpStream::connect((host, port)).await.ok()?;
+        // Redis may have said something, and hung up.
+        let _ = stream.write_all(b"AUTH\r\n").await;
+        let mut line = String::new();
+        let limited = stream.take(PLAIN_LIMIT_BYTES);
+        BufReader::new(limited).read_line(&mut line).await.ok()?;
+        line.starts_with(['+', '-']).then(|| line.trim_end().to_owned())
+    };
+    timeout(PLAIN_LIMIT, asked).await.ok().flatten()
 }

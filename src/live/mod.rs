@@ -8,6 +8,7 @@ mod address;
 mod connect;
 mod counter;
 mod error;
+mod error_replies;
 mod fitness;
 pub(crate) mod keys;
 mod owner;
@@ -23,8 +24,10 @@ pub use connect::{
 };
 pub use counter::{COUNTER_FIELDS, Counter};
 pub use error::LiveError;
+pub use error_replies::{ErrorReply, Lasts, Ran, Refusal};
 pub use keys::{CounterKey, InvalidKeyPrefix, KeyPrefix};
 pub use scripts::CALL_LIMIT_KEYS;
+pub(crate) use scripts::fresh_token;
 pub(crate) use server::{BACK_PRESSURE_LIMIT, REPAIR_LIMIT_ITEMS};
 pub use server::{
     CountReply, LiveCount, LiveCounts, LiveRead, SUSPECTS_LIMIT_ITEMS, Seed, THROTTLE_CALL_LIMIT_ATTEMPTS,

@@ -13,7 +13,7 @@ impl Redis {
     /// # Errors
     /// When the keys belong to another Tally.
     pub async fn claim(&self, owner: &Owner) -> Result<(), LiveError> {
-        let mut connection = self.pool.get().await?;
+        let mut connection = self.get().await?;
         claim(&mut *connection, self.keys(), owner).await
     }
 }

@@ -4,8 +4,10 @@
 use redis::aio::ConnectionLike;
 use redis::{Cmd, RedisError, Value};
 
+use super::error_replies::Refusal;
 use super::scripts::{self, text};
 use super::{KeyPrefix, LiveError};
+use crate::domain::ItemId;
 use crate::telemetry::Program;
 
 /// What both programs' scripts run, with arguments that fit. All of it is tried on one key, so the
@@ -76,21 +78,37 @@ pub(super) async fn check(
     let replies = scripts::send(connection, commands.into_iter()).await?;
     let mut missing = Missing::default();
     for (name, reply) in names.into_iter().zip(replies) {
-        if let Value::ServerError(error) = reply {
-            missing.note(name, &error.into());
+        if let Value::ServerError(error) = reply
+            && let Some(refusal) = Refusal::of(&RedisError::from(error))
+        {
+            missing.note(name, &refusal);
         }
     }
     let tried: Vec<&str> = in_scripts(program).collect();
+    // A script's call has counters of several items. A Redis Cluster, even of one node, refuses
+    // that: these two are in different slots.
+    let mut all_keys = vec![keys.probe()];
+    all_keys.extend(
+        [1, 2]
+            .into_iter()
+            .filter_map(ItemId::new)
+            .map(|item| keys.counter(item).to_string()),
+    );
+    let all_keys: Vec<&str> = all_keys.iter().map(String::as_str).collect();
     let called = scripts::PERMISSIONS
-        .call_once(connection, &[&keys.probe()], &tried)
+        .call_once(connection, &all_keys, &tried)
         .await;
     match called {
-        Err(LiveError::Redis(error)) if missing.note("EVALSHA", &error) => {}
+        Err(LiveError::Refused(refusal)) if missing.note("EVALSHA", &refusal) => {}
         Err(error) => return missing.or(keys, program).and(Err(error)),
         Ok(reply) => match &reply {
             Value::Array(words) if words.first().and_then(text) == Some("REFUSED") => {
-                let commands = words.iter().skip(1).filter_map(text);
-                missing.commands.extend(commands.map(str::to_owned));
+                for word in words.iter().skip(1).filter_map(text) {
+                    match word.strip_prefix("unknown ") {
+                        Some(command) => missing.unknown.push(command.to_owned()),
+                        None => missing.commands.push(word.to_owned()),
+                    }
+                }
             }
             reply if text(reply) == Some("ALLOWED") => {}
             _ => return Err(scripts::PERMISSIONS.unexpected(reply)),
@@ -103,25 +121,36 @@ pub(super) async fn check(
 #[derive(Default)]
 struct Missing {
     commands: Vec<String>,
+    unknown: Vec<String>,
     has_keys_missing: bool,
 }
 
 impl Missing {
-    /// Notes a refusal of this command. Returns whether a permission is missing.
-    fn note(&mut self, command: &str, error: &RedisError) -> bool {
-        if error.code() != Some("NOPERM") {
-            return false;
-        }
-        // Redis' words differ by version. All of them say which of the two it is.
-        if error.detail().is_some_and(|detail| detail.contains("key")) {
+    /// Notes a refusal of this command. Returns whether a permission or the command is missing.
+    fn note(&mut self, command: &str, refusal: &Refusal) -> bool {
+        if refusal.is_of_keys() {
             self.has_keys_missing = true;
-        } else {
+        } else if refusal.reply().code == "NOPERM" {
             self.commands.push(command.to_owned());
+        } else if refusal.is_unknown_command() {
+            self.unknown.push(command.to_owned());
+        } else {
+            return false;
         }
         true
     }
 
     fn or(self, keys: &KeyPrefix, program: Program) -> Result<(), LiveError> {
+        let name = match program {
+            Program::Server => "server",
+            Program::Worker => "worker",
+        };
+        if !self.unknown.is_empty() {
+            return Err(LiveError::UnknownCommands {
+                commands: self.unknown.join(", "),
+                program: name,
+            });
+        }
         let mut parts = Vec::new();
         if self.has_keys_missing {
             parts.push(format!("use the keys {keys}*"));
@@ -134,10 +163,7 @@ impl Missing {
         }
         Err(LiveError::Permission {
             missing: parts.join(", nor "),
-            program: match program {
-                Program::Server => "server",
-                Program::Worker => "worker",
-            },
+            program: name,
         })
     }
 }

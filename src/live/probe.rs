@@ -12,7 +12,7 @@ impl Redis {
     /// # Errors
     /// When Redis does not take it, or is unavailable.
     pub async fn takes_writes(&self) -> Result<(), LiveError> {
-        let mut connection = self.pool.get().await?;
+        let mut connection = self.get().await?;
         probe(&mut *connection, self.keys()).await
     }
 }

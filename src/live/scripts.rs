@@ -253,6 +253,6 @@ pub(super) async fn invalidate(
 }
 
 /// A token that no other caller draws: 64 random bits in hexadecimal.
-pub(super) fn fresh_token() -> String {
+pub(crate) fn fresh_token() -> String {
     format!("{:016x}", rand::random::<u64>())
 }

@@ -106,6 +106,8 @@ pub struct Worker {
     watch: shown_state::Watch,
     /// Shared by its clones.
     open_transactions: spacing::OpenTransactions,
+    /// Shared by its clones.
+    seen_epochs: Arc<epoch::SeenEpochs>,
     /// How many vote ids the last roll-up left beyond the watermark. Shared by its clones.
     left_ids: Arc<AtomicI64>,
 }
@@ -138,6 +140,7 @@ impl Worker {
             owner: Arc::default(),
             watch: shown_state::Watch::default(),
             open_transactions: spacing::OpenTransactions::default(),
+            seen_epochs: Arc::default(),
             left_ids: Arc::default(),
         }
     }

@@ -42,7 +42,8 @@ use state::{Readiness, State, StreamId};
 
 /// How long a new stream waits until everything that it watches is read.
 pub const OPEN_LIMIT: Duration = Duration::from_secs(5);
-/// The most items that one thread's streams may watch, choices of polls included. A tick reads each
+/// The most items that one thread's streams may watch, choices of polls included. A poll itself counts
+/// as one, whether it exists or not. A tick reads each
 /// once: some 1.4 µs in Redis (seen: 0.8 to 1.4).
 pub const WATCHED_LIMIT_ITEMS_PER_THREAD: usize = 50_000;
 /// How often a stream without events gets a heartbeat. Proxies close silent connections, often

@@ -1,6 +1,7 @@
 // Each proxy, with the fewest lines that its own manual gives ("stock") and with those of docs/operating/proxy.md
 // ("ours"), at the root and below a path, and with TLS where it speaks it.
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
 
 const MANUAL = new URL("../../docs/operating/proxy.md", import.meta.url);
 export const HOST = "news.example.org"; // whose certificate the proxies have
@@ -214,3 +215,12 @@ export const COMMANDS = {
   varnishd: ({ file, folder, port }) => ["-F", "-a", `127.0.0.1:${port}`, "-f", file, "-n", `${folder}/varnish`, "-s", "malloc,16m", "-T", "none", "-j", "none"],
   caddy: ({ file }) => ["run", "--config", file, "--adapter", "caddyfile"],
 };
+
+// Not every user has Debian's folder for servers in PATH.
+export const PATH = `${process.env.PATH}:/usr/sbin`;
+
+// The programs of PROXIES that are installed.
+export function installed() {
+  const programs = [...new Set(PROXIES.map((one) => one.program))];
+  return programs.filter((program) => PATH.split(":").some((at) => existsSync(join(at, program))));
+}

@@ -13,7 +13,7 @@ import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { gunzipSync } from "node:zlib";
 import { CALLS, OTHER_ORIGIN } from "./calls.mjs";
-import { COMMANDS, HOST, PROXIES } from "./proxies.mjs";
+import { COMMANDS, HOST, PATH, PROXIES, installed } from "./proxies.mjs";
 
 const program = process.env.PROXIES_TEST_PROGRAM;
 const ANSWER_LIMIT_MS = 20_000; // the longest wait for an answer or an event
@@ -74,10 +74,6 @@ async function tally(name, settings) {
   await until(`${name} is ready`, one, async () => (await fetch(`http://127.0.0.1:${port}/health/ready`)).ok);
   return port;
 }
-
-// Not every user has Debian's folder for servers in PATH.
-const PATH = `${process.env.PATH}:/usr/sbin`;
-const isInstalled = (command) => PATH.split(":").some((at) => existsSync(join(at, command)));
 
 // One proxy in front of the server, as the calls see it.
 class Proxy {
@@ -188,10 +184,17 @@ after(async () => {
   rmSync(folder, { recursive: true, force: true });
 });
 
+const proxies = PROXIES.filter((one) => wanted.test(one.name));
+
+test("a proxy is there to be checked", () => {
+  assert.ok(proxies.length, `no proxy's name has ${wanted}`);
+  assert.ok(proxies.some((one) => installed().includes(one.program)), "none of the proxies is installed (scripts/prepare proxies)");
+});
+
 // Several at once: they mostly wait.
 describe("the documented calls", { concurrency: 4 }, () => {
-  for (const config of PROXIES.filter((one) => wanted.test(one.name))) {
-    const missing = isInstalled(config.program) ? false : `NOT CHECKED: ${config.program} is not installed (scripts/prepare proxies)`;
+  for (const config of proxies) {
+    const missing = installed().includes(config.program) ? false : `NOT CHECKED: ${config.program} is not installed (scripts/prepare proxies)`;
     test(config.name, { skip: missing }, async (t) => {
       const proxy = new Proxy(config, upstream);
       await proxy.start();

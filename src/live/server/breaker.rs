@@ -2,7 +2,7 @@
 
 use std::sync::{PoisonError, RwLock};
 
-use crate::live::LiveError;
+use crate::live::{LiveError, Refusal};
 use crate::telemetry::name;
 
 /// The time from one closing of the circuit breaker to its next opening. A connection is used only
@@ -18,15 +18,18 @@ pub struct CircuitBreaker {
     is_shown: bool,
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct Inner {
     is_closed: bool,
     /// How often it was closed.
     closings: u64,
+    /// Why Redis refuses to be used, as far as it says so; `None` while the circuit breaker is
+    /// closed.
+    refusal: Option<Refusal>,
 }
 
 impl Inner {
-    fn generation(self) -> Option<Generation> {
+    fn generation(&self) -> Option<Generation> {
         self.is_closed.then_some(Generation(self.closings))
     }
 }
@@ -59,6 +62,7 @@ impl CircuitBreaker {
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         inner.is_closed = true;
         inner.closings += 1;
+        inner.refusal = None;
         // Under the lock, or a later opening could set the gauge first.
         self.show(1.0);
         drop(inner);
@@ -74,10 +78,37 @@ impl CircuitBreaker {
                 return;
             }
             inner.is_closed = false;
+            inner.refusal = error.refusal().cloned();
             self.show(0.0);
         }
         tracing::warn!(%error, "Redis failed: voting goes on without live counts");
         metrics::counter!(name::REDIS_FAILURES).increment(1);
+    }
+
+    /// Notes why Redis cannot be used yet. The log names each reason once in a row: a Redis that was
+    /// gone may come back with another trouble.
+    pub fn note_still_open(&self, error: &LiveError) {
+        let Some(refusal) = error.refusal() else {
+            tracing::debug!(%error, "Redis is still unavailable");
+            return;
+        };
+        let is_new = {
+            let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+            let is_new = inner.refusal.as_ref() != Some(refusal);
+            inner.refusal = Some(refusal.clone());
+            is_new
+        };
+        if is_new {
+            tracing::warn!(%error, "Redis is still unavailable");
+        } else {
+            tracing::debug!(%error, "Redis is still unavailable");
+        }
+    }
+
+    /// Why Redis refuses to be used; `None`: it does not, or does not say why.
+    pub fn refusal(&self) -> Option<Refusal> {
+        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        inner.refusal.clone()
     }
 }
 

@@ -19,7 +19,7 @@ use super::suspects::{SUSPECTS_LIMIT_ITEMS, Suspects};
 use crate::domain::{Count, CountDelta, ExactCount, ItemId, Owner, Revision, TransactionId};
 use crate::live::counter::{fields, read_fields};
 use crate::live::scripts::{self, fresh_token, text};
-use crate::live::{KeyPrefix, LEASE_LIMIT_MS, LiveError, Redis};
+use crate::live::{KeyPrefix, LEASE_LIMIT_MS, LiveError, Redis, Refusal};
 
 /// The longest time that a caller waits for the end of back-pressure. Then it goes on without
 /// Redis.
@@ -130,6 +130,11 @@ impl LiveCounts {
     /// Whether the circuit breaker is closed: Redis answered the last call.
     pub fn answers(&self) -> bool {
         self.state.breaker.generation().is_some()
+    }
+
+    /// Why Redis refuses to be used, while it does and says so.
+    pub fn refusal(&self) -> Option<Refusal> {
+        self.state.breaker.refusal()
     }
 
     /// Adds a batch to the live counts of its items. Each item may be given once. Returns a reply
@@ -313,10 +318,7 @@ impl LiveCounts {
                 *kept = Some((current, connection.clone()));
                 Ok((current, connection))
             }
-            Err(error) => Err(FailedCall {
-                generation,
-                error: error.into(),
-            }),
+            Err(error) => Err(FailedCall { generation, error }),
         }
     }
 

@@ -45,9 +45,9 @@ pub(super) async fn run(shared: Weak<State>) {
                 if let Some(generation) = state.breaker.generation() {
                     state.breaker.open(generation, &error);
                 } else if is_first {
-                    tracing::warn!(%error, "Redis does not answer: voting begins without live counts");
+                    tracing::warn!(%error, "Redis cannot be used: voting begins without live counts");
                 } else {
-                    tracing::debug!(%error, ?retry, "Redis is still unavailable");
+                    state.breaker.note_still_open(&error);
                 }
                 let at = Instant::now() + retry;
                 retry = (retry * 2).min(RETRY_LAST);

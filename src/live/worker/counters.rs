@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{Cmd, RedisError, Value};
 
-use super::Counters;
+use super::{Counters, Scan};
 use crate::domain::{ItemId, RedisTime, Revision};
 use crate::live::counter::{Counter, WORKER_FIELDS, counter, read_fields};
 use crate::live::scripts::{self, Script, text};
@@ -49,7 +49,7 @@ impl Counters {
         commands.extend(items.iter().map(|item| read_fields(keys, *item, &WORKER_FIELDS)));
         // For the ages of counts.
         commands.push(redis::cmd("TIME"));
-        let mut connection = self.redis.pool.get().await?;
+        let mut connection = self.redis.get().await?;
         let mut replies = scripts::send(&mut *connection, commands.into_iter()).await?;
         let time = replies.pop().unwrap_or(Value::Nil);
         let (seconds, micros): (i64, i64) = redis::from_redis_value(time).map_err(RedisError::from)?;
@@ -140,7 +140,7 @@ impl Counters {
         if items.is_empty() {
             return Ok(Vec::new());
         }
-        let mut connection = self.redis.pool.get().await?;
+        let mut connection = self.redis.get().await?;
         scripts::invalidate(&mut *connection, self.redis.keys(), items).await
     }
 
@@ -225,10 +225,18 @@ impl Counters {
         if entries.is_empty() {
             return Ok(Vec::new());
         }
-        let mut connection = self.redis.pool.get().await?;
-        let replies = script
+        let mut connection = self.redis.get().await?;
+        let called = script
             .call(&mut *connection, self.redis.keys(), entries, item, shared, own)
-            .await?;
+            .await;
+        if let Err(LiveError::Refused(refusal)) = &called
+            && refusal.reply().code == "WRONGTYPE"
+        {
+            // Most likely the index: a counter of another type looks like a missing one. The next
+            // pass finds it well.
+            self.scan(Scan::Unsaved, 0, 1).await?;
+        }
+        let replies = called?;
         let read = |reply| read(&reply).ok_or_else(|| script.unexpected(reply));
         replies.into_iter().map(read).collect()
     }

@@ -16,7 +16,7 @@ impl Counters {
     /// When Redis is unavailable, or hides its identity. There is no substitute: nothing else
     /// changes with every restart and every failover.
     pub async fn current_epoch(&self) -> Result<String, LiveError> {
-        let mut connection = self.redis.pool.get().await?;
+        let mut connection = self.redis.get().await?;
         let server: InfoDict = redis::cmd("INFO")
             .arg("server")
             .query_async(&mut *connection)
@@ -37,7 +37,7 @@ impl Counters {
 
     /// The epoch that a worker entered last; `None`: Redis is new or has lost its data.
     pub async fn known_epoch(&self) -> Result<Option<String>, LiveError> {
-        let mut connection = self.redis.pool.get().await?;
+        let mut connection = self.redis.get().await?;
         let read: Result<Option<String>, RedisError> = redis::cmd("GET")
             .arg(self.redis.keys().epoch())
             .query_async(&mut *connection)
@@ -53,7 +53,7 @@ impl Counters {
     /// the mark too: see [`Counters::enter_epoch`].
     pub async fn begin_epoch(&self) -> Result<EpochEntry, LiveError> {
         let mark = self.redis.keys().entering(&fresh_token());
-        let mut connection = self.redis.pool.get().await?;
+        let mut connection = self.redis.get().await?;
         redis::cmd("SET")
             .arg(&mark)
             .arg("")
@@ -68,7 +68,7 @@ impl Counters {
     /// `false` and notes nothing if Redis was wiped since [`Counters::begin_epoch`]. A wipe changes
     /// neither `run_id` nor `master_replid`.
     pub async fn enter_epoch(&self, epoch: &str, entering: EpochEntry) -> Result<bool, LiveError> {
-        let mut connection = self.redis.pool.get().await?;
+        let mut connection = self.redis.get().await?;
         let reply = scripts::ENTER_EPOCH
             .call_once(
                 &mut *connection,

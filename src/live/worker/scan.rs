@@ -47,8 +47,20 @@ impl Counters {
             }
         };
         command.arg("COUNT").arg(size);
-        let mut connection = self.redis.pool.get().await?;
-        let (next, found): (u64, Vec<String>) = command.query_async(&mut *connection).await?;
+        let mut connection = self.redis.get().await?;
+        let read: Result<(u64, Vec<String>), RedisError> = command.query_async(&mut *connection).await;
+        let (next, found) = match read {
+            // Someone has put a value of another type in the place of the index. The scan over all
+            // counters puts them back.
+            Err(error) if scan == Scan::Unsaved && error.code() == Some("WRONGTYPE") => {
+                redis::cmd("DEL")
+                    .arg(keys.unsaved())
+                    .exec_async(&mut *connection)
+                    .await?;
+                (0, Vec::new())
+            }
+            read => read?,
+        };
         let mut items: Vec<ItemId> = found.iter().filter_map(|key| keys.item_of(key)).collect();
         items.sort_unstable();
         items.dedup();
@@ -68,7 +80,7 @@ impl Counters {
         };
         let cursor = self.cursor(&key).await?;
         let page = self.scan(scan, cursor, size).await?;
-        let mut connection = self.redis.pool.get().await?;
+        let mut connection = self.redis.get().await?;
         let reply = scripts::ADVANCE
             .call_once(&mut *connection, &[&key], &[cursor, page.next])
             .await?;
@@ -82,7 +94,7 @@ impl Counters {
     /// Where a shared scan stands. If someone else put something there that is no cursor, it is
     /// deleted and the scan begins anew.
     async fn cursor(&self, key: &str) -> Result<u64, LiveError> {
-        let mut connection = self.redis.pool.get().await?;
+        let mut connection = self.redis.get().await?;
         let read: Result<Option<String>, RedisError> =
             redis::cmd("GET").arg(key).query_async(&mut *connection).await;
         let text = match read {
@@ -111,13 +123,13 @@ impl Counters {
         for item in items {
             command.arg(keys.counter(*item));
         }
-        let mut connection = self.redis.pool.get().await?;
+        let mut connection = self.redis.get().await?;
         Ok(command.exec_async(&mut *connection).await?)
     }
 
     /// How many keys the database has, with those of others.
     pub async fn keys_in_database(&self) -> Result<u64, LiveError> {
-        let mut connection = self.redis.pool.get().await?;
+        let mut connection = self.redis.get().await?;
         Ok(redis::cmd("DBSIZE").query_async(&mut *connection).await?)
     }
 }

@@ -9,6 +9,34 @@ use crate::counts::ItemCount;
 use crate::domain::{Count, ItemId, Poll, PollId, PollState};
 use crate::live::LiveRead;
 
+/// Whose turn it is to be read from Postgres.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Turn {
+    /// A stream waits for it.
+    New,
+    Known,
+    /// It was not there. It may be made later, and anyone can name ids that never are: they wait
+    /// until nothing else does.
+    Unknown,
+}
+
+impl Turn {
+    fn of(is_read: bool, is_unknown: bool) -> Self {
+        match (is_read, is_unknown) {
+            (true, _) => Self::Known,
+            (false, false) => Self::New,
+            (false, true) => Self::Unknown,
+        }
+    }
+}
+
+/// Up to `limit` of these in their turn.
+fn in_turn<Id>(due: impl Iterator<Item = (Turn, Id)>, limit: usize) -> Vec<Id> {
+    let mut due: Vec<(Turn, Id)> = due.collect();
+    due.sort_by_key(|(turn, _)| *turn);
+    due.into_iter().map(|(_, id)| id).take(limit).collect()
+}
+
 impl State {
     /// The items whose live counts a tick reads.
     pub fn ticking(&self) -> Vec<ItemId> {
@@ -40,18 +68,22 @@ impl State {
         (self.show_items(&changed), is_due)
     }
 
-    /// Up to `limit` polls to read from Postgres now.
+    /// Up to `limit` polls to read from Postgres now, in the order of [`Turn`].
     pub fn due_polls(&self, now: Instant, limit: usize) -> Vec<PollId> {
-        let polls = self.polls.iter().filter(|(_, poll)| poll.due <= now);
-        polls.map(|(id, _)| *id).take(limit).collect()
+        let due = self.polls.iter().filter(|(_, poll)| poll.due <= now);
+        in_turn(
+            due.map(|(id, poll)| (Turn::of(poll.read.is_some(), poll.is_unknown), *id)),
+            limit,
+        )
     }
 
-    /// Up to `limit` items to read from Postgres now. Items that were never read come first.
+    /// Up to `limit` items to read from Postgres now, in the order of [`Turn`].
     pub fn due_items(&self, now: Instant, limit: usize) -> Vec<ItemId> {
-        let due = || self.items.iter().filter(|(_, item)| item.due <= now);
-        let new = due().filter(|(_, item)| item.read.is_none());
-        let known = due().filter(|(_, item)| item.read.is_some());
-        new.chain(known).map(|(id, _)| *id).take(limit).collect()
+        let due = self.items.iter().filter(|(_, item)| item.due <= now);
+        in_turn(
+            due.map(|(id, item)| (Turn::of(item.read.is_some(), item.is_unknown), *id)),
+            limit,
+        )
     }
 
     /// When the next read is due.
@@ -171,5 +203,67 @@ impl State {
             }
         }
         self.show_items(items)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::Ends;
+    use crate::counts::PollCount;
+    use crate::domain::CHOICES_LIMIT_ITEMS;
+    use crate::watching::public_state::PublicState;
+    use crate::watching::state::Watched;
+    use crate::watching::{Rendering, WATCHED_LIMIT_ITEMS_PER_THREAD, WatchError};
+
+    fn state() -> State {
+        let item = |_: &ItemCount| PublicState::new(String::new(), "");
+        let poll = |_: &PollCount| PublicState::new(String::new(), "");
+        State::new(Rendering { item, poll }, Ends::default())
+    }
+
+    fn items(ids: std::ops::Range<i64>) -> Vec<Watched> {
+        ids.filter_map(ItemId::new).map(Watched::from).collect()
+    }
+
+    fn polls(ids: std::ops::Range<i64>) -> Vec<Watched> {
+        ids.filter_map(PollId::new).map(Watched::from).collect()
+    }
+
+    #[test]
+    fn what_does_not_exist_is_read_after_everything_else() {
+        let mut state = state();
+        let unknown = [items(1..100), polls(1..100)].concat();
+        state.open(unknown, None, false).expect("a stream");
+        let now = Instant::now();
+        let (asked, asked_polls) = (state.due_items(now, 1000), state.due_polls(now, 1000));
+        assert_eq!((asked.len(), asked_polls.len()), (99, 99));
+        state.read_items(&asked, Vec::new(), 0);
+        state.read_polls(&asked_polls, Vec::new());
+        let new = [items(100..101), polls(100..101)].concat();
+        state.open(new, None, false).expect("a stream");
+        let later = now + 2 * FACTS_EVERY;
+        assert_eq!(state.due_items(later, 1), [ItemId::new(100).expect("positive")]);
+        assert_eq!(state.due_polls(later, 1), [PollId::new(100).expect("positive")]);
+        // They are still looked for: they may be made.
+        assert_eq!(state.due_items(later, 1000).len(), 100);
+        assert_eq!(state.due_polls(later, 1000).len(), 100);
+        assert!(Turn::New < Turn::Known && Turn::Known < Turn::Unknown);
+    }
+
+    #[test]
+    fn polls_that_do_not_exist_count_in_the_limit_too() {
+        let mut state = state();
+        let mut opened = 0;
+        let refused = loop {
+            let first = 10 * opened + 1;
+            match state.open(polls(first..first + 10), None, false) {
+                Ok(_) => opened += 1,
+                Err(error) => break error,
+            }
+            assert!(10 * opened <= WATCHED_LIMIT_ITEMS_PER_THREAD as i64);
+        };
+        assert_eq!(refused, WatchError::TooMuchWatched);
+        assert!(10 * opened >= (WATCHED_LIMIT_ITEMS_PER_THREAD - 10 * CHOICES_LIMIT_ITEMS) as i64);
     }
 }

@@ -28,7 +28,9 @@ impl State {
             Watched::Item(_) => 1,
             Watched::Poll(_) => CHOICES_LIMIT_ITEMS,
         });
-        if self.items.len() + more.sum::<usize>() > WATCHED_LIMIT_ITEMS_PER_THREAD {
+        // A poll without choices may not exist; it counts as one item.
+        let held = self.items.len() + self.polls.len();
+        if held + more.sum::<usize>() > WATCHED_LIMIT_ITEMS_PER_THREAD {
             return Err(WatchError::TooMuchWatched);
         }
         let id = StreamId(self.opened);

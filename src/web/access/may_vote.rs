@@ -157,7 +157,11 @@ impl Voting {
         self.throttle(caller, voter, attempted).await?;
         match found {
             Some(item) => Ok(item),
-            None => self.find_or_make_item(reference, caller, has_ballot).await,
+            None => {
+                let item = self.find_or_make_item(reference, caller, has_ballot).await?;
+                self.admit_to(item).await?;
+                Ok(item)
+            }
         }
     }
 
@@ -182,27 +186,32 @@ impl Voting {
     }
 
     /// Returns the item of a key that was unknown when the vote passed its throttles. Creates it if allowed.
+    /// Then call [`Voting::admit_to`].
     ///
     /// # Errors
-    /// Fails when no item has this key, or a throttle of the item is full: other votes have found the item
-    /// meanwhile.
+    /// Fails when no item has this key.
     pub async fn find_or_make_item(
         &self,
         reference: &Reference<ItemId>,
         caller: &Caller,
         has_ballot: bool,
     ) -> Result<Found<ItemId>, Problem> {
-        let item = match self.references.find_item(reference).await? {
-            Some(item) => item,
-            None => self.make_item(reference, caller, has_ballot).await?,
-        };
-        // The item's own windows have not seen this vote yet.
+        match self.references.find_item(reference).await? {
+            Some(item) => Ok(item),
+            None => self.make_item(reference, caller, has_ballot).await,
+        }
+    }
+
+    /// Counts a vote in the throttles of an item that was just found or made: they have not seen it yet.
+    ///
+    /// # Errors
+    /// Fails when one of them is full: other votes have found the item meanwhile.
+    pub async fn admit_to(&self, item: Found<ItemId>) -> Result<(), Problem> {
         let attempt = Attempt {
             item: Some(AttemptedItem::Known(item.id)),
             ..Attempt::default()
         };
-        self.admission.admit(attempt).await?;
-        Ok(item)
+        Ok(self.admission.admit(attempt).await?)
     }
 
     /// Returns the item that a vote on this reference may create, if no item has its key.

@@ -342,9 +342,11 @@ async fn throttle_and_find_items(
     Ok(())
 }
 
-/// Creates the items that do not exist, if the caller may. A vote whose item stays unknown becomes a problem.
+/// Creates the items that do not exist, if the caller may. A vote whose item stays unknown becomes a problem, and
+/// one that its item's throttles refuse.
 async fn make_items(state: &AppState, caller: &Caller, votes: &mut [Result<BatchEntry, Problem>]) {
-    for entry in votes {
+    let mut made: Vec<Option<Found<ItemId>>> = vec![None; votes.len()];
+    for (entry, made) in votes.iter_mut().zip(&mut made) {
         let Ok(known) = entry else { continue };
         let item = match known.found {
             Some(item) => Ok(item),
@@ -355,6 +357,7 @@ async fn make_items(state: &AppState, caller: &Caller, votes: &mut [Result<Batch
                     .voting
                     .find_or_make_item(&known.item, caller, has_ballot)
                     .await
+                    .inspect(|item| *made = Some(*item))
             }
         };
         match item {
@@ -363,6 +366,17 @@ async fn make_items(state: &AppState, caller: &Caller, votes: &mut [Result<Batch
                 known.run = item.run;
             }
             Err(problem) => *entry = Err(problem.without_vote()),
+        }
+    }
+    // All at once, in the order of the votes.
+    let admitted = made.into_iter().map(async |made| match made {
+        Some(item) => state.voting.admit_to(item).await,
+        None => Ok(()),
+    });
+    let admitted: Vec<Result<(), Problem>> = join_all(admitted).await;
+    for (entry, admitted) in votes.iter_mut().zip(admitted) {
+        if let Err(problem) = admitted {
+            *entry = Err(problem.without_vote());
         }
     }
 }

@@ -55,8 +55,8 @@ struct Ready {
     /// `ready`. In a problem also `read-only`, `standby`, `unavailable`, or `not-storing`: it answers, but
     /// stores no vote.
     postgres: &'static str,
-    /// `ready`, `refused` if the login lacks a permission that a server needs, or `unavailable`, also if
-    /// Redis takes no writes that need memory.
+    /// `ready`; `refused` if Redis does not let this server in, or lacks a command, until someone changes
+    /// that; or `unavailable`, also if Redis takes no writes or has no memory for them.
     redis: &'static str,
     /// `ready`. In a problem also `pending` or `unknown`.
     migrations: &'static str,
@@ -138,7 +138,7 @@ pub async fn ready(state: web::Data<AppState>) -> HttpResponse {
         .iter()
         .filter(|(_, state)| *state != "ready")
         .map(|(part, state)| match &refusal {
-            Some(why) if *state == "refused" => format!("{part}: {why}"),
+            Some(why) if *part == "Redis" => format!("{part}: {why}"),
             _ => format!("{part}: {state}"),
         })
         .collect();
@@ -189,15 +189,22 @@ impl IntoResponses for ReadyProblems {
     }
 }
 
-/// Returns the state of Redis, and why Redis refuses this server's login, if it does. The reason is no
-/// secret, and the log of a server that runs without Redis says it only once.
+/// Returns the state of Redis, and why Redis refuses to be used, if it says so. The reason is no secret, and
+/// the log of a server that runs without Redis says it only once.
 async fn redis_state(state: &AppState) -> (&'static str, Option<String>) {
-    if state.redis.takes_writes().await.is_ok() && state.live_counts.answers() {
+    let probed = state.redis.takes_writes().await;
+    if probed.is_ok() && state.live_counts.answers() {
         return ("ready", None);
     }
-    match state.redis.check(Program::Server).await {
-        Err(error @ LiveError::Permission { .. }) => ("refused", Some(error.to_string())),
-        _ => ("unavailable", None),
+    let checked = state.redis.check(Program::Server).await;
+    // Redis may take what these two send, and still refuse the server's own calls.
+    let of_calls = state.live_counts.refusal().map(LiveError::Refused);
+    let errors = [checked.err(), probed.err(), of_calls].into_iter().flatten();
+    let mut known = errors.filter(|error| error.is_refusal() || error.refusal().is_some());
+    match known.next() {
+        Some(error) if error.is_refusal() => ("refused", Some(error.to_string())),
+        Some(error) => ("unavailable", Some(error.to_string())),
+        None => ("unavailable", None),
     }
 }
 

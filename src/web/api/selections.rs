@@ -194,7 +194,8 @@ pub async fn selected(
         }
         Ok((poll, state.ledger.selection(poll, &voter.0).await?))
     };
-    let (poll, items) = state.ledger.in_one_run(id.0.is_key(), read).await?;
+    // Also by its id: a selection read in another run says nothing of the poll that was there.
+    let (poll, items) = state.ledger.in_one_run(true, read).await?;
     Ok(selection_answer(poll, &voter.0, items, false))
 }
 

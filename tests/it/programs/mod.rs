@@ -3,6 +3,7 @@
 mod deployment;
 mod dev;
 mod own_clocks;
+mod prepare;
 mod processes;
 mod replay;
 mod secrets;

@@ -5,6 +5,7 @@ mod outages;
 mod prepared;
 mod readiness;
 mod redis_connections;
+mod redis_errors;
 mod settings;
 mod standby;
 mod starts;

@@ -4,6 +4,7 @@ use futures_util::future::join_all;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tally::domain::Scope;
+use testkit::stores::redis_info;
 
 use crate::helpers::tally::Tally;
 use crate::web::access::api_key;
@@ -131,4 +132,32 @@ async fn votes_of_an_administrators_key_that_make_their_item_take_places_too() {
     let (status, _) = tally.post("/v1/items/key:other/votes", &json!({})).await;
     assert_eq!(status, StatusCode::NOT_FOUND);
     assert_eq!(votes_on(&tally, "post").await, 2);
+}
+
+/// How many scripts this Redis has run.
+async fn scripts_run(tally: &Tally) -> u64 {
+    let info = redis_info(&tally.stores.redis_url(), "commandstats").await;
+    let calls: Option<String> = info.expect("Redis answers").get("cmdstat_evalsha");
+    let calls = calls.expect("some ran");
+    let calls = calls.split(',').find_map(|part| part.strip_prefix("calls="));
+    calls.and_then(|calls| calls.parse().ok()).expect("a number")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_votes_of_a_batch_that_make_their_item_ask_its_throttle_together() {
+    const VOTES: usize = 300;
+    let tally = Tally::start_with(|options| {
+        options.voting.throttles = "item:200/1h".parse().expect("throttles");
+        options.voting.creates_items = true;
+    })
+    .await;
+    let votes: Vec<Value> = (0..VOTES)
+        .map(|at| json!({ "item_id": "key:one", "value": 1, "voter_id": at.to_string() }))
+        .collect();
+    let before = scripts_run(&tally).await;
+    let (status, answer) = tally.post("/v1/votes", &json!({ "votes": votes })).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    let run = scripts_run(&tally).await - before;
+    assert!(run < VOTES as u64 / 10, "{run} scripts for {VOTES} votes");
+    assert_eq!(votes_on(&tally, "one").await, 200);
 }

@@ -2,6 +2,7 @@
 //! tests/browser tests them in a browser.
 
 use std::io::Read as _;
+use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
 use nix::sys::signal::Signal;
@@ -281,5 +282,71 @@ async fn a_previews_picture_is_at_the_host_that_was_asked_or_at_none() {
         }
         let html = answer.text().await.expect("a text");
         assert!(html.contains(picture), "{host}: {html}");
+    }
+}
+
+/// What some browser that docs/embed.md names lacks.
+const TOO_NEW: [&str; 24] = [
+    "AbortSignal.any(",
+    "Array.fromAsync",
+    "Iterator.from",
+    "Map.groupBy",
+    "Math.sumPrecise",
+    "Object.groupBy",
+    "Promise.try",
+    "Promise.withResolvers",
+    "RegExp.escape",
+    "Temporal.",
+    "URL.canParse",
+    "URL.parse(",
+    "Uint8Array.fromBase64",
+    ".difference(",
+    ".intersection(",
+    ".isSubsetOf(",
+    ".isWellFormed(",
+    ".moveBefore(",
+    ".setHTMLUnsafe(",
+    ".toReversed(",
+    ".toSorted(",
+    ".toSpliced(",
+    ".union(",
+    "scheduler.",
+];
+
+/// The scripts in this folder and below.
+fn scripts(folder: &Path) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let is_script = path.extension().is_some_and(|one| one == "js" || one == "ts");
+        if path.is_dir() {
+            found.extend(scripts(&path));
+        } else if is_script && !path.ends_with("schema.d.ts") {
+            let text = std::fs::read_to_string(&path).expect("a text");
+            found.push((path, text));
+        }
+    }
+    found
+}
+
+#[test]
+fn the_scripts_use_nothing_that_a_named_browser_lacks() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let pages = scripts(&root.join("src/web/pages"));
+    let client = scripts(&root.join("clients/typescript/src"));
+    assert!(pages.len() > 10 && client.len() > 5);
+    for (path, text) in pages.into_iter().chain(client) {
+        for new in TOO_NEW {
+            assert!(!text.contains(new), "{} uses {new}", path.display());
+        }
+        // `size` of URLSearchParams came late. Sets and maps have it everywhere.
+        let parameters = text.split("new URLSearchParams").filter_map(|before| {
+            let name = before.trim_end().strip_suffix('=')?.trim_end();
+            name.rsplit([' ', '\n']).next()
+        });
+        for name in parameters.filter(|name| !name.is_empty()) {
+            let size = format!("{name}.size");
+            assert!(!text.contains(&size), "{} uses {size}", path.display());
+        }
     }
 }

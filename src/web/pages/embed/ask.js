@@ -50,7 +50,8 @@ const isPlain = (name) => /^[\w~-][\w.~-]*$/.test(name);
 function pathOf(kind, reference, rest = "", query = {}) {
   const key = reference.startsWith("key:") ? reference.slice(4) : null;
   const all = new URLSearchParams(key === null || isPlain(key) ? query : { key, ...query });
-  return `/v1/${kind}/${all.has("key") ? "key:" : reference}${rest}${all.size ? `?${all}` : ""}`;
+  const asked = String(all); // not `size`, which Safari has since 17
+  return `/v1/${kind}/${all.has("key") ? "key:" : reference}${rest}${asked && `?${asked}`}`;
 }
 
 // The path of a voter's vote, below the path of the votes.

@@ -63,7 +63,7 @@ const watch = {
     const asked = { items: items.listed.slice(0, STREAM_LIMIT_ITEMS), polls: polls.listed.slice(0, STREAM_LIMIT_POLLS) };
     const query = new URLSearchParams();
     for (const kind of ["items", "polls"]) if (asked[kind].length) query.set(kind, asked[kind].join(","));
-    if (query.size === 0) return;
+    if (String(query) === "") return;
     const stream = new EventSource(`${SERVER}/v1/stream?${query}`);
     this.stream = stream;
     // The first event has all that exists.

@@ -1,10 +1,14 @@
 //! Lists, searches and histories that anyone may ask for, and what they must leave alone: votes, and the
 //! probes of load balancers.
 
+use std::collections::BTreeSet;
+
+use futures_util::future::join_all;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use crate::helpers::eventually;
 use crate::helpers::stores::{blocker, until_blocked};
 use crate::helpers::tally::Tally;
 use crate::web::api::problems::assert_leads_to_its_section;
@@ -100,4 +104,94 @@ async fn an_address_that_asks_for_many_lists_at_once_gets_429() {
     asked.join_all().await;
     let (status, answer) = tally.get(&format!("/v1/items/{item}/history")).await;
     assert_eq!(status, StatusCode::OK, "{answer}");
+}
+
+/// Every route that reads many rows for anyone, with what it answers to an address that asks for too much. Lists of
+/// top items are not among them: one statement at a time reads them for all who ask.
+const TAKE_A_PLACE: [(&str, &str, StatusCode); 9] = [
+    ("/v1/items", "", StatusCode::TOO_MANY_REQUESTS),
+    ("/v1/items", "?search=x", StatusCode::TOO_MANY_REQUESTS),
+    ("/v1/items", "?name=x", StatusCode::TOO_MANY_REQUESTS),
+    ("/v1/polls", "", StatusCode::TOO_MANY_REQUESTS),
+    ("/v1/polls", "?search=x", StatusCode::TOO_MANY_REQUESTS),
+    ("/v1/items/{id}/history", "", StatusCode::TOO_MANY_REQUESTS),
+    ("/v1/polls/{id}/history", "", StatusCode::TOO_MANY_REQUESTS),
+    // The page of all items and polls.
+    ("/", "", StatusCode::SERVICE_UNAVAILABLE),
+    ("/", "?search=x", StatusCode::SERVICE_UNAVAILABLE),
+];
+
+/// The paths whose description says that an address may ask for too many lists.
+fn described_as_lists() -> BTreeSet<String> {
+    let description: Value = serde_json::from_str(tally::web::description()).expect("JSON");
+    let paths = description["paths"].as_object().expect("paths");
+    let lists = paths.iter().filter(|(_, path)| {
+        let refusal = &path["get"]["responses"]["429"];
+        refusal.to_string().contains("too-many-lists-of-address")
+    });
+    lists.map(|(path, _)| path.clone()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_list_search_history_and_page_of_them_takes_one_of_an_addresss_places() {
+    let named: BTreeSet<String> = TAKE_A_PLACE
+        .iter()
+        .filter(|(path, ..)| *path != "/")
+        .map(|(path, ..)| (*path).to_owned())
+        .collect();
+    assert_eq!(named, described_as_lists());
+
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    let (_, poll) = tally
+        .post(
+            "/v1/polls",
+            &json!({ "title": "Lunch?", "choices": ["soup", "salad"] }),
+        )
+        .await;
+    let pool = tally.stores.pool();
+    let lock = blocker(&pool, LOCK_CHANGES).await;
+    // They take all places of this address, and those in which requests wait.
+    let readers: Vec<JoinSet<()>> = (0..2).map(|_| fill_public_reads(&tally, item)).collect();
+    until_blocked(&pool, HISTORY).await;
+    let asked = ["*/*", "text/csv"]
+        .map(|accept| TAKE_A_PLACE.map(|(path, query, status)| (path, query, status, accept)));
+    // Each waits for a place before it is refused, so all ask at once.
+    join_all(
+        asked
+            .as_flattened()
+            .iter()
+            .map(async |(path, query, status, accept)| {
+                let id = match path.starts_with("/v1/polls") {
+                    true => poll["id"].to_string(),
+                    false => item.to_string(),
+                };
+                let url = format!("{}{}{query}", tally.base, path.replace("{id}", &id));
+                eventually(&format!("{path}{query} is refused"), async || {
+                    let get = tally.http.get(&url).header("accept", *accept);
+                    let answer = get.send().await.expect("an answer");
+                    (answer.status() == *status).then_some(())
+                })
+                .await;
+            }),
+    )
+    .await;
+    // What reads a few rows goes on.
+    for path in [
+        format!("/v1/items/{item}"),
+        format!("/v1/polls/{}", poll["id"]),
+        "/v1/items/top".to_owned(),
+    ] {
+        assert_eq!(tally.get(&path).await.0, StatusCode::OK, "{path}");
+    }
+    drop(readers);
+    lock.rollback().await.expect("a rollback");
+    for (path, query, _) in TAKE_A_PLACE.iter().filter(|(path, ..)| !path.contains('{')) {
+        let url = format!("{}{path}{query}", tally.base);
+        eventually("the places are free again", async || {
+            let answer = tally.http.get(&url).send().await.expect("an answer");
+            (answer.status() == StatusCode::OK).then_some(())
+        })
+        .await;
+    }
 }
