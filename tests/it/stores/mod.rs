@@ -7,5 +7,6 @@ mod readiness;
 mod redis_connections;
 mod settings;
 mod standby;
+mod standby_waits;
 mod starts;
 mod tls;
