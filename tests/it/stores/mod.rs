@@ -5,6 +5,7 @@ mod outages;
 mod prepared;
 mod readiness;
 mod redis_connections;
+mod runs;
 mod settings;
 mod standby;
 mod standby_waits;
