@@ -49,6 +49,13 @@ grant select (id, title, key, is_hidden, max_choices, opens_at, closes_at, shows
       insert (title, key, max_choices, opens_at, closes_at, shows_results, by_ballot, is_secret) on rule to tally_server;
 grant select, insert (item_id, max_votes, is_numbered) on place to tally_server;
 grant execute on function cast_votes, poll_is_final, edit_item, edit_poll, add_ballots to tally_server;
+-- It looks up which run of Postgres this is, and searches. Each program asks which programs may run. Whoever
+-- writes a name or a count makes an entry in the indexes of words. These do not rely on what everyone may
+-- execute, which a cluster may take away.
+grant execute on function postgres_run, search_items, search_polls, search_query to tally_server;
+grant execute on function postgres_run to tally_operator;
+grant execute on function oldest_program to tally_server, tally_worker, tally_operator;
+grant execute on function search_text, search_vector to tally_server, tally_worker;
 -- Top lists.
 grant select on recent_change, recent_progress to tally_server;
 -- Whom items and polls are open to.

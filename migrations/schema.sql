@@ -325,16 +325,16 @@ alter table voided add constraint voided_voiding_id_fkey FOREIGN KEY (voiding_id
 -- edit_poll(p_poll bigint, p_title text, p_is_hidden boolean, p_sets_opens_at boolean, p_opens_at timestamp with time zone, p_sets_closes_at boolean, p_closes_at timestamp with time zone) returns text: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- edit_times(p_rule bigint, p_sets_opens_at boolean, p_opens_at timestamp with time zone, p_sets_closes_at boolean, p_closes_at timestamp with time zone) returns text: plpgsql, volatile, not for everyone
 -- end_api_key(p_id bigint) returns text: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
--- found_items(p_text text, p_after bigint, p_limit bigint, p_without_choices boolean) returns SETOF bigint: plpgsql, stable, with enable_bitmapscan=on and enable_seqscan=off and jit=off and plan_cache_mode=force_custom_plan
--- found_polls(p_text text, p_before bigint, p_limit bigint) returns SETOF bigint: plpgsql, stable, with enable_bitmapscan=on and enable_seqscan=off and jit=off and plan_cache_mode=force_custom_plan
 -- item_is_permanent() returns trigger: plpgsql, volatile
 -- late_sequences(OUT sequence text, OUT last bigint, OUT newest bigint) returns SETOF record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
 -- note_act(p_act text, p_target text DEFAULT NULL::text) returns bigint: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- oldest_program() returns bigint: sql, immutable, parallel safe
 -- poll_is_final(p_poll bigint) returns boolean: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
--- postgres_run() returns bigint: sql, stable, parallel safe
+-- postgres_run() returns bigint: sql, stable, parallel restricted
 -- refuse_change_of_trail() returns trigger: plpgsql, volatile
 -- rule_is_known_to_writers() returns trigger: plpgsql, volatile
+-- search_items(p_text text, p_after bigint, p_limit bigint, p_without_choices boolean, OUT ids bigint[], OUT up_to bigint) returns record: plpgsql, stable, with enable_bitmapscan=on and enable_seqscan=off and enable_sort=off and jit=off and plan_cache_mode=force_custom_plan
+-- search_polls(p_text text, p_before bigint, p_limit bigint, OUT ids bigint[], OUT up_to bigint) returns record: plpgsql, stable, with enable_bitmapscan=on and enable_seqscan=off and enable_sort=off and jit=off and plan_cache_mode=force_custom_plan
 -- search_query(text text) returns tsquery: sql, immutable, strict, parallel safe
 -- search_text(name text) returns text: sql, immutable, parallel safe
 -- search_vector(words text) returns tsvector: plpgsql, immutable, strict, parallel safe

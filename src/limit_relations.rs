@@ -33,7 +33,8 @@ use crate::votes::{
     QUEUE_LIMIT_VOTES, SEED_LIMIT,
 };
 use crate::web::limits::{
-    BATCH_BODY_LIMIT_BYTES, BODY_LIMIT, BODY_LIMIT_BYTES, CONNECTIONS_LIMIT, HEAD_LIMIT_BYTES, THREADS_LIMIT,
+    BATCH_BODY_LIMIT_BYTES, BODY_LIMIT, BODY_LIMIT_BYTES, CONNECTIONS_LIMIT, HEAD_LIMIT_BYTES,
+    LISTS_LIMIT_BY_ADDRESS, THREADS_LIMIT,
 };
 use crate::web::{PAGE_DEFAULT_ITEMS, PAGE_LIMIT_ITEMS, PROBE_LIMIT, REFUSAL_LIMIT_BYTES};
 use crate::{ledger, live};
@@ -143,6 +144,10 @@ const _: () = assert!(
 // Whoever waits for one of the pool's connections has time to make one.
 const _: () = assert!(ms(ledger::ACQUIRE_LIMIT) > ms(ledger::CONNECT_LIMIT));
 const _: () = assert!(ms(live::ACQUIRE_LIMIT) > ms(live::CONNECT_LIMIT));
+// One client address does not queue for connections of public reads. Who comes next waits for one
+// statement of each, and not for so long that it gives up.
+const _: () = assert!(LISTS_LIMIT_BY_ADDRESS <= ledger::PUBLIC_POOL_LIMIT_CONNECTIONS as usize);
+const _: () = assert!(ms(ledger::PUBLIC_STATEMENT_LIMIT) < ms(ledger::ACQUIRE_LIMIT));
 // Two servers and two workers fit into the 97 connections that a Postgres with its default settings
 // gives to logins like theirs. Each thread has its batch writers, a writer of decisions, and a
 // reader.

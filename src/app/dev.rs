@@ -131,7 +131,7 @@ async fn serve(
 /// Adds the demo items and the demo poll to a database without items.
 async fn add_demo(server_url: &str) -> anyhow::Result<()> {
     let ledger = ServerLedger::new(server_url, "tally dev")?;
-    if ledger.items(0, 1, Listing::All).await?.is_empty() {
+    if ledger.items(0, 1, Listing::All).await?.0.is_empty() {
         for name in DEMO_ITEMS {
             ledger
                 .create_item(&ItemName::parse(name.to_owned())?.into())

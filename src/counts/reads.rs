@@ -129,16 +129,15 @@ impl CountReader {
         pairs.all(|((_, count), read)| is_still(*count, read))
     }
 
-    /// Up to `limit` items with ids above `after`, in the order of ids. With `name`, only items
-    /// with that name.
+    /// A page of items: see [`ServerLedger::items`]. Also returns the `after` of the next page.
     pub async fn page(
         &self,
         after: i64,
         limit: i64,
         listing: Listing<'_>,
-    ) -> Result<Vec<ItemCount>, LedgerError> {
-        let items = self.ledger.items(after, limit, listing).await?;
-        self.with_counts(items).await
+    ) -> Result<(Vec<ItemCount>, Option<ItemId>), LedgerError> {
+        let (items, next) = self.ledger.items(after, limit, listing).await?;
+        Ok((self.with_counts(items).await?, next))
     }
 
     /// Those of these items that exist, with their counts, in the order given.

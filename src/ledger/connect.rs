@@ -31,8 +31,8 @@ pub const POOL_LIMIT_CONNECTIONS: u32 = 8;
 pub const OPERATOR_POOL_LIMIT_CONNECTIONS: u32 = 2;
 /// Connections of a server for what votes and their voters need: keys, API keys, receipts.
 pub const SERVER_POOL_LIMIT_CONNECTIONS: u32 = 4;
-/// Connections of a server for public reads: lists, searches, histories. Whoever fills them delays
-/// other readers, and no vote.
+/// Connections of a server for public reads: lists, searches, histories, polls, exact counts. Whoever
+/// fills them delays other readers, and no vote.
 pub const PUBLIC_POOL_LIMIT_CONNECTIONS: u32 = 2;
 /// How long a statement of a public read may run.
 pub const PUBLIC_STATEMENT_LIMIT: Duration = Duration::from_secs(2);

@@ -132,7 +132,7 @@ pub enum UnfitDatabase {
 
 /// An id was looked up in one run of Postgres, and another run would have got it.
 #[derive(Debug, thiserror::Error)]
-#[error("an id was looked up before Postgres failed over or was started again, and is looked up again")]
+#[error("an id was looked up before Postgres failed over or was started again; look it up again")]
 pub struct OtherRun;
 
 /// What overtook a worker's statement, which then did nothing.

@@ -11,6 +11,7 @@ mod error;
 mod exact_counts;
 mod fitness;
 mod identity;
+mod lost_waits;
 mod operator;
 mod owner;
 mod pool;
@@ -26,8 +27,8 @@ mod worker;
 pub(crate) use connect::IDLE_TRANSACTION_LIMIT;
 pub use connect::{
     ACQUIRE_LIMIT, ANSWER_MARGIN, CHECK_LIMIT, OPERATOR_POOL_LIMIT_CONNECTIONS, POOL_LIMIT_CONNECTIONS,
-    PROBE_POOL_LIMIT_CONNECTIONS, PUBLIC_POOL_LIMIT_CONNECTIONS, SERVER_POOL_LIMIT_CONNECTIONS,
-    SERVER_STATEMENT_LIMIT, WORKER_STATEMENT_LIMIT, Writes, answers,
+    PROBE_POOL_LIMIT_CONNECTIONS, PUBLIC_POOL_LIMIT_CONNECTIONS, PUBLIC_STATEMENT_LIMIT,
+    SERVER_POOL_LIMIT_CONNECTIONS, SERVER_STATEMENT_LIMIT, WORKER_STATEMENT_LIMIT, Writes, answers,
 };
 pub use error::{InvalidDatabaseUrl, LedgerError, OtherRun, Overtaken, UnfitDatabase};
 pub use operator::{OperatorLedger, VotesToVoid};

@@ -11,8 +11,8 @@ use super::safe_vote_id::safe_vote_id;
 use super::server::{ServerLedger, VOID_LIMIT_IDS, VOID_LIMIT_VOTES};
 use super::trail;
 use crate::domain::{
-    Act, ActKind, Actor, AddressHash, ApiKeyHash, ApiKeyId, ItemId, Moment, NewAct, NewApiKey, Reference,
-    TrailFilter, Voiding, VoidingId, VoteFilter, VoteId, VoterId,
+    Act, ActKind, Actor, AddressHash, ApiKeyHash, ApiKeyId, ItemId, Moment, NewAct, NewApiKey, PostgresRun,
+    Reference, TrailFilter, Voiding, VoidingId, VoteFilter, VoteId, VoterId,
 };
 
 /// The ledger as the role `tally_operator` may use it. Cheap to clone. Every call fails when
@@ -105,11 +105,17 @@ impl OperatorLedger {
     /// one that uses its id. A call fails if Postgres has failed over, or was started again, since
     /// this one.
     pub async fn only_in_this_run(&self) -> Result<Self, LedgerError> {
+        Ok(self.in_this_run().await?.0)
+    }
+
+    /// The same, and which run this is.
+    pub async fn in_this_run(&self) -> Result<(Self, PostgresRun), LedgerError> {
         let run = run_of(self.server.pool()).await?;
-        Ok(Self {
+        let ledger = Self {
             server: self.server.only_in(Some(run)),
             by: self.by.clone(),
-        })
+        };
+        Ok((ledger, run))
     }
 
     /// A new act of whoever acts through this handle.

@@ -15,14 +15,15 @@ use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt, TryStreamExt};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnection, PgPool, PgQueryResult, PgRow, PgStatement, PgTypeInfo};
-use sqlx::{Describe, Either, Execute, Executor, Postgres};
+use sqlx::{Describe, Either, Execute, Executor, Postgres, Row as _};
 use tokio::runtime::Handle;
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use super::error::OtherRun;
+use super::lost_waits::end_old_waits;
 use super::runs::run_of;
-use super::safe_commit::{listening, until_safe};
+use super::safe_commit::{commit_is_safe, listening, until_safe};
 use crate::domain::PostgresRun;
 
 /// A connection without an answer is closed after this many statement timeouts. Nobody waits for it
@@ -34,6 +35,9 @@ const LINGER_TIMES: u32 = 5;
 const LINGER_LIMIT: Duration = Duration::from_secs(60);
 /// How long closing all connections may take.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
+
+/// Ends a transaction of which nobody knows how far it is. Outside of one it does nothing.
+const ROLLBACK: &str = "rollback";
 
 /// A pool of connections. Cheap to clone. A statement runs over any of them. Every call fails when
 /// Postgres is unavailable.
@@ -79,6 +83,7 @@ impl Pool {
             connection: Some(self.connections.acquire().await?),
             answer_limit: self.answer_limit,
             last: None,
+            pool: self.connections.clone(),
         };
         if let Some(wanted) = self.only_in
             && run_of(&mut using).await? != wanted
@@ -94,9 +99,35 @@ impl Pool {
     /// As [`Pool::acquire`].
     pub async fn begin(&self) -> Result<Transaction, sqlx::Error> {
         let mut using = self.acquire().await?;
-        using.last = Some("rollback");
+        using.last = Some(ROLLBACK);
         (&mut using).execute("begin").await?;
         Ok(Transaction(using))
+    }
+
+    /// Whether a commit of its own is safe ([`commit_is_safe`]). Without an answer in time, Postgres is
+    /// asked to end the connection: a commit may wait for a standby for ever.
+    ///
+    /// # Errors
+    /// When the commit fails, or has no answer.
+    pub async fn commits_safely(&self, first: &str) -> Result<bool, sqlx::Error> {
+        let mut using = self.acquire().await?;
+        let process = using
+            .call(async |connection| {
+                let row = connection.fetch_one("select pg_backend_pid()").await?;
+                row.try_get::<i32, _>(0)
+            })
+            .await?;
+        using.last = Some(ROLLBACK);
+        let committing = commit_is_safe(using.connection()?, first);
+        let Ok(is_safe) = timeout(self.answer_limit, committing).await else {
+            // Its process cannot be another one's yet.
+            let end = format!("select pg_terminate_backend({process})");
+            self.acquire().await?.execute(end.as_str()).await?;
+            return Err(no_answer(self.answer_limit));
+        };
+        let is_safe = is_safe?;
+        using.last = None;
+        Ok(is_safe)
     }
 
     /// Closes all connections. If that takes too long, they stay until the process ends.
@@ -113,6 +144,8 @@ pub(in crate::ledger) struct InUse {
     answer_limit: Duration,
     /// The last statement before the connection is given back. `None`: each statement commits by itself.
     last: Option<&'static str>,
+    /// Ends the connection if Postgres stays busy with it.
+    pool: PgPool,
 }
 
 impl InUse {
@@ -141,6 +174,18 @@ impl InUse {
         self.unless_late(ended).map(drop)
     }
 
+    /// Waits until what a statement committed is safe, if it was no part of a transaction.
+    async fn until_safe<Answer>(&mut self, answer: Answer, has_warned: bool) -> Result<Answer, sqlx::Error> {
+        if !has_warned || self.last.is_some() {
+            return Ok(answer);
+        }
+        // It opens a transaction. Whoever gives up the wait leaves it open.
+        self.last = Some(ROLLBACK);
+        let answer = until_safe(self.connection()?, Ok(answer), has_warned).await?;
+        self.last = None;
+        Ok(answer)
+    }
+
     fn connection(&mut self) -> Result<&mut PgConnection, sqlx::Error> {
         match &mut self.connection {
             Some(connection) => Ok(connection),
@@ -160,7 +205,7 @@ impl InUse {
 
     fn let_go(&mut self) {
         if let Some(connection) = self.connection.take() {
-            let_go(connection, self.last, self.answer_limit);
+            let_go(connection, self.last, self.answer_limit, self.pool.clone());
         }
     }
 }
@@ -217,21 +262,36 @@ impl Transaction {
 /// last statement; if that takes too long, the connection is closed. Nobody waits for it. sqlx
 /// gives connections back by itself, but first asks each whether it is open, and waits for that
 /// answer for ever.
-fn let_go(mut connection: PoolConnection<Postgres>, last: Option<&'static str>, answer_limit: Duration) {
+fn let_go(
+    mut connection: PoolConnection<Postgres>,
+    last: Option<&'static str>,
+    answer_limit: Duration,
+    pool: PgPool,
+) {
     let Ok(runtime) = Handle::try_current() else {
         drop(connection.detach());
         return;
     };
     let limit = answer_limit.saturating_mul(LINGER_TIMES).min(LINGER_LIMIT);
     runtime.spawn(async move {
-        if let Some(last) = last
-            && !matches!(timeout(limit, connection.execute(last)).await, Ok(Ok(_)))
-        {
+        let is_late = match last {
+            None => false,
+            Some(last) => match timeout(limit, connection.execute(last)).await {
+                Ok(Ok(_)) => false,
+                Ok(Err(_)) => {
+                    drop(connection.detach());
+                    return;
+                }
+                Err(_) => true,
+            },
+        };
+        if is_late {
             drop(connection.detach());
+        // The future owns the connection, and closes it when it is dropped.
+        } else if timeout(limit, connection.return_to_pool()).await.is_ok() {
             return;
         }
-        // The future owns the connection, and closes it when it is dropped.
-        let _ = timeout(limit, connection.return_to_pool()).await;
+        end_old_waits(&pool, limit.max(answer_limit)).await;
     });
 }
 
@@ -261,12 +321,11 @@ impl<'c> Executor<'c> for &'c mut InUse {
         E: 'q + Execute<'q, Postgres>,
     {
         stream(async move {
-            let (limit, is_commit) = (self.answer_limit, self.last.is_none());
-            let connection = self.connection()?;
+            let limit = self.answer_limit;
             let fetching = async {
-                let rows = connection.fetch_many(query).try_collect::<Rows>();
+                let rows = self.connection()?.fetch_many(query).try_collect::<Rows>();
                 let (rows, has_warned) = listening(rows).await;
-                until_safe(connection, rows, has_warned && is_commit).await
+                self.until_safe(rows?, has_warned).await
             };
             let ended = timeout(limit, fetching).await;
             self.unless_late(ended)
@@ -279,11 +338,10 @@ impl<'c> Executor<'c> for &'c mut InUse {
         E: 'q + Execute<'q, Postgres>,
     {
         async move {
-            let (limit, is_commit) = (self.answer_limit, self.last.is_none());
-            let connection = self.connection()?;
+            let limit = self.answer_limit;
             let fetching = async {
-                let (row, has_warned) = listening(connection.fetch_optional(query)).await;
-                until_safe(connection, row, has_warned && is_commit).await
+                let (row, has_warned) = listening(self.connection()?.fetch_optional(query)).await;
+                self.until_safe(row?, has_warned).await
             };
             let ended = timeout(limit, fetching).await;
             self.unless_late(ended)

@@ -15,11 +15,11 @@ use std::io;
 use std::pin::pin;
 use std::sync::OnceLock;
 
-use sqlx::Executor;
 use sqlx::postgres::PgConnection;
+use sqlx::{Executor, PgExecutor};
 use tracing::dispatcher::{self, Dispatch};
 use tracing::span::{Attributes, Id, Record};
-use tracing::subscriber::Interest;
+use tracing::subscriber::{Interest, NoSubscriber};
 use tracing::{Event, Level, Metadata, Subscriber, level_filters::LevelFilter};
 
 /// Under this name sqlx logs what Postgres says besides its answers.
@@ -35,8 +35,10 @@ thread_local! {
 
 /// Runs a statement. Returns whether Postgres gave a warning with it.
 pub(super) async fn listening<Statement: Future>(statement: Statement) -> (Statement::Output, bool) {
-    static EAR: OnceLock<Dispatch> = OnceLock::new();
-    let ear = EAR.get_or_init(|| Dispatch::new(Ear::new()));
+    // While tracing knows a single log, it asks the thread's own about a new place that logs, and keeps
+    // what that says for good: a warning first given elsewhere would never be heard here. So there are two.
+    static EAR: OnceLock<[Dispatch; 2]> = OnceLock::new();
+    let [ear, _] = EAR.get_or_init(|| [Dispatch::new(Ear::new()), Dispatch::new(NoSubscriber::default())]);
     let mut statement = pin!(statement);
     let mut heard = false;
     let output = poll_fn(|context| {
@@ -75,6 +77,15 @@ pub(super) async fn commit_is_safe(connection: &mut PgConnection, first: &str) -
     let (committed, has_warned) = listening(connection.execute("commit")).await;
     committed?;
     Ok(!has_warned)
+}
+
+/// Waits until what was committed before is as safe as a commit of one's own. An answer that tells of
+/// another's commit, and stores nothing itself, waits for this first: someone may have cancelled that
+/// commit's wait for the standby. As in `last_votes.sql`; without a standby it does nothing.
+pub(super) async fn until_earlier_commits_are_safe(executor: impl PgExecutor<'_>) -> Result<(), sqlx::Error> {
+    const NOTE: &str = "select pg_logical_emit_message(true, 'tally', '')
+        where current_setting('synchronous_standby_names') <> ''";
+    executor.execute(NOTE).await.map(drop)
 }
 
 /// A log that hears warnings of Postgres, and hands everything on to the program's log.
@@ -150,5 +161,19 @@ impl Subscriber for Ear {
 
     fn try_close(&self, span: Id) -> bool {
         self.outer.try_close(span)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_warning_is_heard_though_its_place_was_met_before_where_nobody_listened() {
+        let warn = || tracing::warn!(target: NOTICES, "x");
+        assert!(!listening(async {}).await.1);
+        warn();
+        assert!(listening(async { warn() }).await.1);
+        assert!(!listening(async {}).await.1);
     }
 }

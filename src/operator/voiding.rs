@@ -75,8 +75,8 @@ async fn run(command: &Void, ledger: &OperatorLedger) -> anyhow::Result<bool> {
         return dry_run(command, &ledger_of_run, &filter, until).await;
     }
     let id = ledger_of_run.create_voiding(&filter, &reason, until).await?;
-    let voiding = find(ledger, id).await?;
-    run_to_end(command, ledger, voiding, Direction::Void).await
+    let voiding = find(&ledger_of_run, id).await?;
+    run_to_end(command, &ledger_of_run, voiding, Direction::Void).await
 }
 
 /// Returns which votes to void, and why.

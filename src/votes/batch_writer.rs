@@ -130,6 +130,7 @@ impl BatchWriter {
                     run,
                     address: *address,
                     queued_at,
+                    is_partly_stored: false,
                     answer,
                 }),
             }

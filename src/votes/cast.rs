@@ -135,6 +135,8 @@ pub(super) struct QueuedRequest {
     /// The hash of the client's address, if it is kept.
     pub address: Option<AddressHash>,
     pub queued_at: Instant,
+    /// Whether a part of it is stored, and the rest is asked for again.
+    pub is_partly_stored: bool,
     pub answer: AnswerSender,
 }
 
@@ -142,6 +144,10 @@ pub(super) struct QueuedRequest {
 pub(super) trait Queued {
     /// The run in which its ids were looked up. `None`: the client named them.
     fn run(&self) -> Option<PostgresRun>;
+    /// What its voter is answered if no more of it is stored, for this reason.
+    fn refusal(&self, reason: CastError) -> CastError {
+        reason
+    }
     fn into_answer(self) -> AnswerSender;
 }
 
@@ -160,8 +166,27 @@ impl Queued for QueuedRequest {
         self.run
     }
 
+    fn refusal(&self, reason: CastError) -> CastError {
+        if self.is_partly_stored {
+            CastError::Unconfirmed
+        } else {
+            reason
+        }
+    }
+
     fn into_answer(self) -> AnswerSender {
         self.answer
+    }
+}
+
+/// What is left of a vote once its batch has been sent.
+impl Queued for AnswerSender {
+    fn run(&self) -> Option<PostgresRun> {
+        None
+    }
+
+    fn into_answer(self) -> AnswerSender {
+        self
     }
 }
 
@@ -179,8 +204,9 @@ pub(super) fn refuse_other_runs<One: Queued>(
     let mut refused = 0;
     for one in batch.extract_if(.., |one| is_other(one)) {
         refused += 1;
+        let refusal = one.refusal(CastError::OtherRun);
         // A voter who no longer waits needs no answer.
-        let _ = one.into_answer().send(Err(CastError::OtherRun));
+        let _ = one.into_answer().send(Err(refusal));
     }
     failed.increment(refused);
     tracing::warn!(

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::backoff::SeedBackoff;
 use super::batch::{BatchMetrics, StoredBatch, StoredBatchVote};
 use super::batch_counting::BatchCounting;
-use super::cast::{Cast, CastError, QueuedRequest, refuse_other_runs};
+use super::cast::{Cast, CastError, Queued, QueuedRequest, refuse_other_runs};
 use super::full_items::{FullItems, SplitBatch};
 use super::unfinished::UnfinishedBatch;
 use crate::batching::take;
@@ -131,8 +131,7 @@ impl DecisionWriter {
                 full.into_iter().for_each(|item| self.full.note(item));
             }
             Err(error) => {
-                let answers = queued.into_iter().flatten().map(|one| one.answer);
-                unfinished.fail(&error, answers, &self.metrics.failed);
+                unfinished.fail(&error, queued.into_iter().flatten(), &self.metrics.failed);
             }
         }
         self.writer.end_batch();
@@ -148,20 +147,22 @@ impl DecisionWriter {
         let started = Instant::now();
         let mut votes = Vec::new();
         for ((request, queued), decision) in requests.iter().zip(queued).zip(&decided.decisions) {
-            for (at, one) in queued.into_iter().enumerate() {
+            for (at, mut one) in queued.into_iter().enumerate() {
                 match answer(request, decision, at > 0) {
-                    Some(cast) => votes.push(entry(one, Ok(cast), &decided.hidden)),
-                    None if one.queued_at.elapsed() >= AGAIN_LIMIT => {
-                        // A part may be stored, on an item without a rule.
-                        let is_stored = !decision.stored().is_empty();
-                        let error = if is_stored {
-                            CastError::Unconfirmed
-                        } else {
-                            CastError::Busy
-                        };
-                        votes.push(entry(one, Err(error), &decided.hidden));
+                    Some(Cast::Refused(_)) if one.is_partly_stored => {
+                        votes.push(entry(one, Err(CastError::Unconfirmed), &decided.hidden));
                     }
-                    None => self.again.push(one),
+                    Some(cast) => votes.push(entry(one, Ok(cast), &decided.hidden)),
+                    None => {
+                        // A part may be stored, on an item without a rule.
+                        one.is_partly_stored |= !decision.stored().is_empty();
+                        if one.queued_at.elapsed() < AGAIN_LIMIT {
+                            self.again.push(one);
+                        } else {
+                            let error = one.refusal(CastError::Busy);
+                            votes.push(entry(one, Err(error), &decided.hidden));
+                        }
+                    }
                 }
             }
         }
@@ -286,7 +287,33 @@ fn answer(request: &VoteRequest, decision: &Decision, is_repeat: bool) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::{NewVote, Value};
+    use crate::domain::{NewVote, PostgresRun, Value};
+
+    #[test]
+    fn a_request_of_which_a_part_is_stored_is_not_said_to_be_not_stored() {
+        let (mut answers, mut batch) = (Vec::new(), Vec::new());
+        for is_partly_stored in [false, true] {
+            let (answer, answered) = tokio::sync::oneshot::channel();
+            answers.push(answered);
+            batch.push(QueuedRequest {
+                request: VoteRequest::Set {
+                    item_id: ItemId::FIRST,
+                    voter_id: VoterId::parse("ada".to_owned()).expect("a voter"),
+                    value: None,
+                },
+                run: Some(PostgresRun::new(1)),
+                address: None,
+                queued_at: Instant::now(),
+                is_partly_stored,
+                answer,
+            });
+        }
+        refuse_other_runs(&mut batch, PostgresRun::new(2), &metrics::Counter::noop());
+        let said: Vec<_> = answers.iter_mut().map(|one| one.try_recv().ok()).collect();
+        let [not_stored, unconfirmed] =
+            [CastError::OtherRun, CastError::Unconfirmed].map(|error| Some(Err(error)));
+        assert_eq!(said, [not_stored, unconfirmed]);
+    }
 
     #[test]
     fn equal_requests_of_a_voter_right_behind_each_other_are_decided_once() {
@@ -322,6 +349,7 @@ mod tests {
             run: None,
             address: None,
             queued_at: Instant::now(),
+            is_partly_stored: false,
             answer: tokio::sync::oneshot::channel().0,
         });
         let batch = Batch::new(queued.into());

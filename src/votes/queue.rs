@@ -142,6 +142,7 @@ impl QueueOfRun<'_> {
             run: self.run,
             address,
             queued_at,
+            is_partly_stored: false,
             answer,
         })
         .await

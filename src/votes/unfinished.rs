@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::cast::{AnswerSender, CastError};
+use super::cast::{CastError, Queued};
 use crate::domain::ItemId;
 use crate::ledger::{InsertError, SERVER_STATEMENT_LIMIT};
 use crate::live::LiveCounts;
@@ -35,10 +35,10 @@ impl<Items: Iterator<Item = ItemId> + Clone> UnfinishedBatch<Items> {
     }
 
     /// Answers a batch that was not stored, or not for certain.
-    pub fn fail(
+    pub fn fail<One: Queued>(
         mut self,
         error: &InsertError,
-        answers: impl Iterator<Item = AnswerSender>,
+        batch: impl Iterator<Item = One>,
         failed: &metrics::Counter,
     ) {
         let refusal = match error {
@@ -49,10 +49,11 @@ impl<Items: Iterator<Item = ItemId> + Clone> UnfinishedBatch<Items> {
         // Its items become suspect before anyone hears of the failure.
         drop(self);
         let mut votes = 0;
-        for answer in answers {
+        for one in batch {
             votes += 1;
+            let refusal = one.refusal(refusal);
             // A voter who no longer waits needs no answer.
-            let _ = answer.send(Err(refusal));
+            let _ = one.into_answer().send(Err(refusal));
         }
         failed.increment(votes);
         tracing::error!(%error, votes, "a batch of votes was not stored");

@@ -25,8 +25,9 @@ pub const STREAMS_LIMIT_BY_ADDRESS: usize = 100;
 /// The most lists, searches and histories that a server reads at once. Few of them reach Postgres at the same
 /// time; the others wait.
 pub const LISTS_LIMIT: usize = 64;
-/// The most of them for one client address. Many people may share one.
-pub const LISTS_LIMIT_BY_ADDRESS: usize = 16;
+/// The most of them for one client address. As many reach Postgres at the same time: whoever comes from another
+/// address waits for at most one statement of each connection, however many this address asks for.
+pub const LISTS_LIMIT_BY_ADDRESS: usize = 2;
 /// How many more requests of one address may wait for a place. A backend has as many connections.
 pub const LISTS_LIMIT_WAITING_BY_ADDRESS: usize = 256;
 /// The quarters of a server's connections that live streams may use at most.

@@ -85,6 +85,9 @@ impl ServerLedger {
         )
         .fetch_one(&self.database.pool)
         .await?;
+        if row.outcome == "already" {
+            self.until_earlier_commits_are_safe().await?;
+        }
         Ok(row.outcome != "unknown")
     }
 

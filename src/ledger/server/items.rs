@@ -13,6 +13,10 @@ use crate::domain::{
 use crate::ledger::LedgerError;
 use crate::ledger::exact_counts::exact_counts;
 
+/// The most items that a page of a list looks at: hidden ones and choices of polls may stand in long rows.
+/// As in the functions `search_items` and `search_polls`.
+const NEXT_LIMIT_ITEMS: i64 = 20_000;
+
 /// Which items a list shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listing<'a> {
@@ -137,13 +141,15 @@ impl ServerLedger {
         }))
     }
 
-    /// Up to `limit` items with ids above `after`, in the order of ids, without hidden ones.
+    /// Up to `limit` items with ids above `after`, in the order of ids, without hidden ones; and the `after`
+    /// of the next page. `None`: there is none. It looks at so many items at the most: a page may have
+    /// fewer items, or none, and a next page all the same.
     pub async fn items(
         &self,
         after: i64,
         limit: i64,
         listing: Listing<'_>,
-    ) -> Result<Vec<Item>, LedgerError> {
+    ) -> Result<(Vec<Item>, Option<ItemId>), LedgerError> {
         // Several statements: for `name is null or name = $3` in one, the planner could use neither
         // index well.
         let rows = match listing {
@@ -153,9 +159,14 @@ impl ServerLedger {
                     r#"select id, name, key, is_hidden, vote_count, down_count,
                               rule_id is not null or not takes_down_votes as "has_rules!",
                               (extract(epoch from counted_at) * 1000000)::bigint as counted_at
-                       from item where id > $1 and not is_hidden order by id limit $2"#,
+                       from (
+                           select id, name, key, is_hidden, vote_count, down_count, rule_id, takes_down_votes, counted_at
+                           from item where id > $1 order by id limit $3
+                       ) as next
+                       where not is_hidden order by id limit $2"#,
                     after,
-                    limit
+                    limit,
+                    NEXT_LIMIT_ITEMS
                 )
                 .fetch_all(&self.public)
                 .await?
@@ -175,27 +186,56 @@ impl ServerLedger {
                 .await?
             }
             Listing::WithoutChoices => {
-                sqlx::query_file_as!(ItemRow, "src/ledger/sql/items_without_choices.sql", after, limit)
-                    .fetch_all(&self.public)
-                    .await?
+                sqlx::query_file_as!(
+                    ItemRow,
+                    "src/ledger/sql/items_without_choices.sql",
+                    after,
+                    limit,
+                    NEXT_LIMIT_ITEMS
+                )
+                .fetch_all(&self.public)
+                .await?
             }
             Listing::Search {
                 text,
                 without_choices,
             } => {
-                sqlx::query_file_as!(
-                    ItemRow,
+                let found = sqlx::query_file!(
                     "src/ledger/sql/search_items.sql",
                     after,
                     limit,
                     text,
                     without_choices
                 )
-                .fetch_all(&self.public)
-                .await?
+                .fetch_one(&self.public)
+                .await?;
+                let mut rows = find(&self.public, &found.ids).await?.into_rows();
+                rows.sort_unstable_by_key(|row| row.id);
+                let items = with_rules(&self.public, rows).await?;
+                return Ok((items, found.up_to.and_then(ItemId::new)));
             }
         };
-        with_rules(&self.public, rows).await
+        let items = with_rules(&self.public, rows).await?;
+        let is_full = i64::try_from(items.len()) == Ok(limit);
+        let next = match listing {
+            _ if is_full => items.last().map(|last| last.id),
+            Listing::All | Listing::WithoutChoices => self.end_of_next_items(after).await?,
+            Listing::Named(_) | Listing::Search { .. } => None,
+        };
+        Ok((items, next))
+    }
+
+    /// The last of the next [`NEXT_LIMIT_ITEMS`] items; `None`: there are not as many.
+    async fn end_of_next_items(&self, after: i64) -> Result<Option<ItemId>, LedgerError> {
+        let end = sqlx::query_scalar!(
+            "select max(next.id) from (select id from item where id > $1 order by id limit $2) as next
+             having count(*) = $2",
+            after,
+            NEXT_LIMIT_ITEMS
+        )
+        .fetch_optional(&self.public)
+        .await?;
+        Ok(end.flatten().and_then(ItemId::new))
     }
 
     /// The items among these that exist, in no order. Each id may be given once.
@@ -204,13 +244,13 @@ impl ServerLedger {
             return Ok(Vec::new());
         }
         let ids: Vec<i64> = ids.iter().map(|id| id.get()).collect();
-        let rows = find(&self.database.pool, &ids).await?.into_rows();
-        with_rules(&self.database.pool, rows).await
+        let rows = find(&self.public, &ids).await?.into_rows();
+        with_rules(&self.public, rows).await
     }
 
     /// The exact counts of these items, under one snapshot. Each id may be given once. Unknown
     /// items are left out.
     pub async fn exact_counts(&self, items: &[ItemId]) -> Result<Vec<ExactCount>, LedgerError> {
-        exact_counts(&self.database.pool, items).await
+        exact_counts(&self.public, items).await
     }
 }

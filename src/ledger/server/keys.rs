@@ -38,9 +38,21 @@ impl ServerLedger {
         )
         .fetch_all(&self.database.pool)
         .await?;
-        let items = rows
-            .into_iter()
-            .filter_map(|row| Some((row.key, self.found(ItemId::new(row.id)?, row.run))));
+        // All rows are of one statement, and so of one run: it is noted once.
+        let Some(run) = rows.first().map(|row| PostgresRun::new(row.run)) else {
+            return Ok(Vec::new());
+        };
+        self.runs.note(run);
+        let run = Some(run);
+        let items = rows.into_iter().filter_map(|row| {
+            Some((
+                row.key,
+                Found {
+                    id: ItemId::new(row.id)?,
+                    run,
+                },
+            ))
+        });
         Ok(items.collect())
     }
 

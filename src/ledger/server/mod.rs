@@ -28,6 +28,7 @@ mod item_reader;
 mod item_rows;
 mod items;
 mod keys;
+mod looks;
 mod open_items;
 mod plain_votes;
 mod polls;
@@ -60,18 +61,17 @@ pub use writer_progress::BatchUnderWay;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use sqlx::migrate::{Migrate, MigrateError};
-use storing::Trials;
+use looks::Looks;
 use writer_progress::Writers;
 
 use super::connect::{
     Database, PROBE_POOL_LIMIT_CONNECTIONS, PUBLIC_POOL_LIMIT_CONNECTIONS, PUBLIC_STATEMENT_LIMIT,
-    SERVER_POOL_LIMIT_CONNECTIONS, SERVER_STATEMENT_LIMIT, Writes, writes,
+    SERVER_POOL_LIMIT_CONNECTIONS, SERVER_STATEMENT_LIMIT, Writes,
 };
 use super::identity::owner;
-use super::owner::MIGRATIONS;
 use super::pool::Pool;
 use super::runs::Runs;
+use super::safe_commit::until_earlier_commits_are_safe;
 use super::settings::{KEPT_PLANS, WRITER_KEEPALIVE};
 use super::{LedgerError, OtherRun};
 use crate::cache::Ends;
@@ -91,7 +91,7 @@ pub enum Migrations {
 #[derive(Clone, Debug)]
 pub struct ServerLedger {
     database: Database,
-    /// For reads that anyone may ask for, and that look at many rows.
+    /// For what readers ask: lists, searches, histories, polls, exact counts. No vote waits for it.
     public: Pool,
     /// For what load balancers ask.
     probes: Pool,
@@ -102,8 +102,10 @@ pub struct ServerLedger {
     edits: Arc<AtomicU64>,
     /// Shared by its clones.
     runs: Runs,
-    /// Shared by its clones.
-    trials: Trials,
+    /// What the last trial found. Shared by its clones.
+    trials: Looks<bool>,
+    /// What the last look at the state of Postgres found. Shared by its clones.
+    states: Looks<Option<(Writes, Migrations)>>,
 }
 
 impl ServerLedger {
@@ -126,7 +128,8 @@ impl ServerLedger {
             writers: Writers::default(),
             edits: Arc::default(),
             runs,
-            trials: Trials::default(),
+            trials: Looks::default(),
+            states: Looks::default(),
         })
     }
 
@@ -162,6 +165,12 @@ impl ServerLedger {
         }
     }
 
+    /// Waits until what was committed before is as safe as a commit of one's own. An answer that tells
+    /// of another's commit waits for this, and comes after the read that it is made of.
+    pub async fn until_earlier_commits_are_safe(&self) -> Result<(), LedgerError> {
+        Ok(until_earlier_commits_are_safe(&self.database.pool).await?)
+    }
+
     /// The same ledger for what names ids of this run of Postgres: a call fails if it would reach
     /// another run. `None`: the client named the ids.
     #[must_use]
@@ -169,6 +178,7 @@ impl ServerLedger {
         let mut ledger = self.clone();
         if let Some(run) = run {
             ledger.database.pool = self.database.pool.only_in(run);
+            ledger.public = self.public.only_in(run);
         }
         ledger
     }
@@ -198,30 +208,6 @@ impl ServerLedger {
             self.writers.clone(),
             self.runs.clone(),
         )
-    }
-
-    /// Whether all migrations of this program have run.
-    pub async fn migrations(&self) -> Result<Migrations, LedgerError> {
-        let mut connection = self.probes.acquire().await?;
-        let applied = connection.call(async |connection| connection.list_applied_migrations().await);
-        let done = match applied.await {
-            Ok(applied) => MIGRATIONS
-                .iter()
-                .all(|known| applied.iter().any(|one| one.version == known.version)),
-            // There is no table of migrations: none has run.
-            Err(MigrateError::Execute(sqlx::Error::Database(_))) => false,
-            Err(error) => return Err(error.into()),
-        };
-        Ok(if done {
-            Migrations::Done
-        } else {
-            Migrations::Pending
-        })
-    }
-
-    /// Whether Postgres takes writes.
-    pub async fn writes(&self) -> Result<Writes, LedgerError> {
-        Ok(writes(&self.probes).await?)
     }
 
     /// Checks that this database is fit for Tally.

@@ -66,7 +66,7 @@ impl ServerLedger {
             let act = NewAct::over_http(actor, what).details(json!({ "open": to.names() }));
             act.to_json()
         };
-        match of {
+        let (outcome, act_id) = match of {
             VotedOn::Item(item) => {
                 let set = sqlx::query_file!(
                     "src/ledger/sql/set_open_item.sql",
@@ -77,11 +77,12 @@ impl ServerLedger {
                 )
                 .fetch_one(self.pool())
                 .await?;
-                Ok(match set.is_choice {
+                let outcome = match set.is_choice {
                     Some(false) => SetOpen::Set,
                     Some(true) => SetOpen::Choice,
                     None => SetOpen::Unknown,
-                })
+                };
+                (outcome, set.act_id)
             }
             VotedOn::Poll(poll) => {
                 let set = sqlx::query_file!(
@@ -92,12 +93,18 @@ impl ServerLedger {
                 )
                 .fetch_one(self.pool())
                 .await?;
-                Ok(if set.is_there {
+                let outcome = if set.is_there {
                     SetOpen::Set
                 } else {
                     SetOpen::Unknown
-                })
+                };
+                (outcome, set.act_id)
             }
+        };
+        // It was set so before.
+        if outcome == SetOpen::Set && act_id.is_none() {
+            self.until_earlier_commits_are_safe().await?;
         }
+        Ok(outcome)
     }
 }

@@ -66,7 +66,7 @@ impl ServerLedger {
                from rule where id = any($1) and title is not null"#,
             &ids
         )
-        .fetch_all(&self.database.pool)
+        .fetch_all(&self.public)
         .await?;
         let polls = rows.into_iter().filter_map(|row| {
             let poll = Poll {
@@ -93,33 +93,39 @@ impl ServerLedger {
         Ok(polls.collect())
     }
 
-    /// The next `limit` polls with ids below `before`, newest first, without hidden ones. With
-    /// `search`, only polls whose titles have all its words, or words that begin with them.
+    /// The next `limit` polls with ids below `before`, newest first, without hidden ones; and the `before`
+    /// of the next page. With `search`, only polls whose titles have all its words, or words that begin
+    /// with them, as in [`ServerLedger::items`].
     pub async fn list_polls(
         &self,
         before: i64,
         limit: i64,
         search: Option<&str>,
-    ) -> Result<Vec<PollId>, LedgerError> {
-        let ids: Vec<i64> = match search {
+    ) -> Result<(Vec<PollId>, Option<PollId>), LedgerError> {
+        let (ids, next) = match search {
             None => {
-                sqlx::query_file_scalar!("src/ledger/sql/list_polls.sql", before, limit)
+                let ids = sqlx::query_file_scalar!("src/ledger/sql/list_polls.sql", before, limit)
                     .fetch_all(&self.public)
-                    .await?
+                    .await?;
+                let is_full = i64::try_from(ids.len()) == Ok(limit);
+                let next = ids.last().filter(|_| is_full).copied();
+                (ids, next)
             }
             Some(text) => {
-                sqlx::query_file_scalar!("src/ledger/sql/search_polls.sql", before, limit, text)
-                    .fetch_all(&self.public)
-                    .await?
+                let found = sqlx::query_file!("src/ledger/sql/search_polls.sql", before, limit, text)
+                    .fetch_one(&self.public)
+                    .await?;
+                (found.ids, found.up_to)
             }
         };
-        Ok(ids.into_iter().filter_map(PollId::new).collect())
+        let ids = ids.into_iter().filter_map(PollId::new).collect();
+        Ok((ids, next.and_then(PollId::new)))
     }
 
     /// A poll's choices, in their order.
     pub async fn choices(&self, poll: PollId) -> Result<Vec<Item>, LedgerError> {
         let ids = sqlx::query_scalar!("select id from item where rule_id = $1", poll.get())
-            .fetch_all(&self.database.pool)
+            .fetch_all(&self.public)
             .await?;
         let ids: Vec<ItemId> = ids.into_iter().filter_map(ItemId::new).collect();
         let mut items = self.items_by_id(&ids).await?;
@@ -132,7 +138,7 @@ impl ServerLedger {
     pub async fn is_final(&self, poll: PollId) -> Result<bool, LedgerError> {
         Ok(
             sqlx::query_scalar!(r#"select poll_is_final($1) as "is_final!""#, poll.get())
-                .fetch_one(&self.database.pool)
+                .fetch_one(&self.public)
                 .await?,
         )
     }

@@ -138,6 +138,10 @@ impl ServerLedger {
         let row = sqlx::query_file!("src/ledger/sql/ask_audit.sql", act.to_json())
             .fetch_one(&self.database.pool)
             .await?;
+        // Someone asked before.
+        if row.act_id.is_none() {
+            self.until_earlier_commits_are_safe().await?;
+        }
         Ok(Moment::from_micros(row.asked_at))
     }
 }

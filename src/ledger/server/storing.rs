@@ -2,27 +2,26 @@
 //!
 //! A Postgres that answers may still store none: its disk is full, its tables are locked, or it waits
 //! for a synchronous standby that is gone. So a server goes by what became of its votes lately. Without
-//! votes it tries a commit of its own.
+//! votes it tries a commit of its own: one at a time, and one that has no answer is ended, since a
+//! Postgres whose commits wait must not get one connection for each.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use sqlx::pool::PoolConnection;
-use sqlx::{PgPool, Postgres};
-use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use sqlx::migrate::{Migrate, MigrateError};
+use tokio::time::Instant;
 
-use super::ServerLedger;
-use crate::ledger::safe_commit::{LIKE_A_VOTE, commit_is_safe};
+use super::{Migrations, ServerLedger};
+use crate::ledger::LedgerError;
+use crate::ledger::connect::{Writes, writes};
+use crate::ledger::owner::MIGRATIONS;
+use crate::ledger::pool::Pool;
+use crate::ledger::safe_commit::LIKE_A_VOTE;
 
 /// For this long, the outcome of a batch says whether votes are stored.
 pub const OUTCOME_LIMIT_AGE: Duration = Duration::from_secs(5);
 /// For this long, a trial says so, too: whoever asks, Postgres gets one trial a second.
 pub const TRIAL_LIMIT_AGE: Duration = Duration::from_secs(1);
-/// A trial without an answer is given up after this, and its connection is closed. Until then there
-/// is no other trial: a Postgres whose commits wait must not get one connection for each.
-const TRIAL_LIMIT: Duration = Duration::from_secs(30);
 
 /// What became of a server's last batches, and when.
 #[derive(Debug)]
@@ -82,63 +81,40 @@ impl Outcomes {
     }
 }
 
-/// The last trial. Cheap to clone.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Trials(Arc<Mutex<Option<Trial>>>);
-
-/// A trial that runs or has ended: when, and whether a vote could have been stored.
-type Trial = watch::Receiver<Option<(Instant, bool)>>;
-
-impl Trials {
-    /// The trial that runs, the one that has just ended, or a new one.
-    fn current(&self, pool: &PgPool) -> Trial {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(trial) = &*last
-            && is_current(trial)
-        {
-            return trial.clone();
-        }
-        let (tell, trial) = watch::channel(None);
-        let pool = pool.clone();
-        tokio::spawn(async move {
-            let is_stored = try_commit(&pool).await;
-            tell.send_replace(Some((Instant::now(), is_stored)));
-        });
-        *last = Some(trial.clone());
-        trial
-    }
-}
-
-fn is_current(trial: &Trial) -> bool {
-    match *trial.borrow() {
-        // Its thread may have ended.
-        None => trial.has_changed().is_ok(),
-        Some((ended_at, _)) => ended_at.elapsed() < TRIAL_LIMIT_AGE,
-    }
-}
-
 /// Commits as a vote does, and stores nothing.
-async fn try_commit(pool: &PgPool) -> bool {
-    let Ok(mut connection) = pool.acquire().await else {
-        return false;
-    };
-    match timeout(TRIAL_LIMIT, commit_is_safe(&mut connection, LIKE_A_VOTE)).await {
-        Ok(Ok(is_safe)) => is_safe,
-        Ok(Err(error)) => {
-            tracing::debug!(%error, "a trial commit failed");
-            close(connection);
-            false
-        }
-        Err(_) => {
-            close(connection);
-            false
-        }
-    }
+async fn try_commit(pool: Pool) -> bool {
+    pool.commits_safely(LIKE_A_VOTE).await.unwrap_or_else(|error| {
+        tracing::debug!(%error, "a trial commit failed");
+        false
+    })
 }
 
-/// Closes a connection that may be in the middle of a transaction.
-fn close(connection: PoolConnection<Postgres>) {
-    drop(connection.detach());
+/// Whether Postgres takes writes, and whether the migrations have run.
+async fn state_of(pool: Pool) -> Option<(Writes, Migrations)> {
+    let state = async { Ok::<_, LedgerError>((writes(&pool).await?, migrations(&pool).await?)) };
+    state
+        .await
+        .inspect_err(|error| tracing::debug!(%error, "Postgres does not say its state"))
+        .ok()
+}
+
+/// Whether all migrations of this program have run.
+async fn migrations(pool: &Pool) -> Result<Migrations, LedgerError> {
+    let mut connection = pool.acquire().await?;
+    let applied = connection.call(async |connection| connection.list_applied_migrations().await);
+    let done = match applied.await {
+        Ok(applied) => MIGRATIONS
+            .iter()
+            .all(|known| applied.iter().any(|one| one.version == known.version)),
+        // There is no table of migrations: none has run.
+        Err(MigrateError::Execute(sqlx::Error::Database(_))) => false,
+        Err(error) => return Err(error.into()),
+    };
+    Ok(if done {
+        Migrations::Done
+    } else {
+        Migrations::Pending
+    })
 }
 
 impl ServerLedger {
@@ -148,9 +124,16 @@ impl ServerLedger {
         if let Some(are_stored) = self.writers.outcomes().are_stored() {
             return are_stored;
         }
-        let mut trial = self.trials.current(self.probes.unlimited());
-        let ended = trial.wait_for(Option::is_some).await;
-        ended.is_ok_and(|ended| ended.is_some_and(|(_, is_stored)| is_stored))
+        let trial = self.trials.find(TRIAL_LIMIT_AGE, try_commit(self.probes.clone()));
+        trial.await.unwrap_or(false)
+    }
+
+    /// Whether Postgres takes writes, and whether all migrations of this program have run; `None`: it
+    /// does not answer. However many ask at once, one look at a time answers them: those who ask in
+    /// order to keep a server busy take no connection from a trial.
+    pub async fn state(&self) -> Option<(Writes, Migrations)> {
+        let state = self.states.find(Duration::ZERO, state_of(self.probes.clone()));
+        state.await.flatten()
     }
 }
 

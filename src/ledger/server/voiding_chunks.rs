@@ -4,7 +4,7 @@ use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use super::vote_writer::{InsertError, VoteWriter, WriterConnection};
-use crate::domain::{Count, CountDelta, ItemId, TransactionId, VoidingId};
+use crate::domain::{Count, CountDelta, ItemId, PostgresRun, TransactionId, VoidingId};
 use crate::ledger::LedgerError;
 use crate::ledger::safe_commit::{listening, until_safe};
 
@@ -26,12 +26,16 @@ pub struct VoidedChunk {
 }
 
 impl VoteWriter {
-    /// Takes back the next votes of a voiding.
+    /// Takes back the next votes of a voiding that was read in this run of Postgres. `None`: in any.
     ///
     /// # Errors
     /// As [`VoteWriter::decide`].
-    pub async fn void(&mut self, voiding: VoidingId) -> Result<VoidedChunk, InsertError> {
-        let mut writer = self.begin().await?;
+    pub async fn void(
+        &mut self,
+        voiding: VoidingId,
+        run: Option<PostgresRun>,
+    ) -> Result<VoidedChunk, InsertError> {
+        let mut writer = self.begin_in(run).await?;
         let chunk = sqlx::query_as!(
             ChunkRow,
             r#"select xid as "xid!", up_to as "up_to!", voided_votes as "voided_votes!",
@@ -49,12 +53,17 @@ impl VoteWriter {
         self.stored_chunk(writer, row)
     }
 
-    /// Casts the next votes of a voiding again where that is possible. `votes` is how many.
+    /// Casts the next votes of a voiding again where that is possible, as [`VoteWriter::void`]
+    /// takes them back. `votes` is how many.
     ///
     /// # Errors
     /// As [`VoteWriter::decide`].
-    pub async fn undo(&mut self, voiding: VoidingId) -> Result<VoidedChunk, InsertError> {
-        let mut writer = self.begin().await?;
+    pub async fn undo(
+        &mut self,
+        voiding: VoidingId,
+        run: Option<PostgresRun>,
+    ) -> Result<VoidedChunk, InsertError> {
+        let mut writer = self.begin_in(run).await?;
         let chunk = sqlx::query_as!(
             ChunkRow,
             r#"select xid as "xid!", up_to as "up_to!", voided_votes as "voided_votes!",

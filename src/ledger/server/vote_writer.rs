@@ -12,13 +12,14 @@ use super::item_kind::ItemKind;
 use super::writer_progress::{Batches, WriterName, Writers};
 use crate::cache::OwnCache;
 use crate::domain::{ExactCount, ItemId, PostgresRun};
-use crate::ledger::LedgerError;
 use crate::ledger::connect::{ANSWER_MARGIN, CHECK_LIMIT, Database};
 use crate::ledger::error::is_certain;
 use crate::ledger::exact_counts::exact_counts;
+use crate::ledger::lost_waits::end_connections;
 use crate::ledger::pool::Pool;
 use crate::ledger::runs::Runs;
 use crate::ledger::session::{CONNECT_LIMIT, SessionSetup, check_name};
+use crate::ledger::{LedgerError, OtherRun};
 
 /// How long a connection may be idle and still be used without a check. A Postgres that restarts
 /// closes its idle connections, and a statement over a closed one has an unknown outcome. No
@@ -36,6 +37,13 @@ pub enum InsertError {
     Unknown(#[source] LedgerError),
 }
 
+impl InsertError {
+    /// Whether nothing was stored because the ids are those of another run of Postgres.
+    pub fn is_of_other_run(&self) -> bool {
+        matches!(self, Self::NotStored(LedgerError::OtherRun(_)))
+    }
+}
+
 /// Stores batches of votes, over a connection of its own. A connection whose state is uncertain is
 /// closed. Every call fails when Postgres is unavailable.
 pub struct VoteWriter {
@@ -48,6 +56,9 @@ pub struct VoteWriter {
     batches: Batches,
     runs: Runs,
     kept: Option<WriterConnection>,
+    /// The name of a connection that was taken, and not kept again. Before there is another one, it may
+    /// have to be ended.
+    lent: Option<String>,
 }
 
 /// A vote writer with its connection, ready for one batch.
@@ -98,6 +109,7 @@ impl VoteWriter {
             writers,
             runs,
             kept: None,
+            lent: None,
         }
     }
 
@@ -122,7 +134,7 @@ impl VoteWriter {
     /// again.
     pub(super) async fn begin(&mut self) -> Result<WriterConnection, InsertError> {
         self.batches.begin();
-        let kept = match self.kept.take() {
+        let kept = match self.take_kept() {
             Some(kept) => self.if_open(kept).await,
             None => None,
         };
@@ -132,12 +144,31 @@ impl VoteWriter {
         }
     }
 
+    /// The same for what names ids of this run of Postgres. `None`: the caller named the ids.
+    ///
+    /// # Errors
+    /// Also when it would reach another run. Nothing was stored.
+    pub(super) async fn begin_in(
+        &mut self,
+        run: Option<PostgresRun>,
+    ) -> Result<WriterConnection, InsertError> {
+        let writer = self.begin().await?;
+        if run.is_none_or(|run| writer.run == run) {
+            return Ok(writer);
+        }
+        self.keep(writer);
+        Err(InsertError::NotStored(OtherRun.into()))
+    }
+
     /// What the end of a statement says about its batch. When a statement has an answer, its
     /// transaction has ended: sqlx waits for ReadyForQuery, which Postgres sends after the commit.
     pub(super) fn batch_answer<Answer>(
-        &self,
+        &mut self,
         ended: Result<Result<Answer, sqlx::Error>, Elapsed>,
     ) -> Result<Answer, InsertError> {
+        if matches!(ended, Ok(Err(_))) {
+            self.lent = None;
+        }
         match ended {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) if is_certain(&error) => Err(InsertError::NotStored(error.into())),
@@ -181,7 +212,7 @@ impl VoteWriter {
         deadline: Instant,
     ) -> Result<Vec<ExactCount>, LedgerError> {
         let limit = deadline.saturating_duration_since(Instant::now());
-        let mut writer = match self.kept.take() {
+        let mut writer = match self.take_kept() {
             Some(writer) => writer,
             None => timeout(limit, self.connect())
                 .await
@@ -196,7 +227,11 @@ impl VoteWriter {
 
     /// The kept connection, if there is one. Postgres may have closed it.
     pub(super) fn take_kept(&mut self) -> Option<WriterConnection> {
-        self.kept.take()
+        let kept = self.kept.take();
+        if let Some(kept) = &kept {
+            self.lent = Some(kept.name.name().to_owned());
+        }
+        kept
     }
 
     /// Keeps the connection after a failed read, if it is still good.
@@ -204,12 +239,14 @@ impl VoteWriter {
         if is_certain(error) {
             self.keep(writer);
         } else {
+            self.lent = None;
             self.writers.connection_failed();
         }
     }
 
     /// Keeps a connection after a clean end.
     pub(super) fn keep(&mut self, writer: WriterConnection) {
+        self.lent = None;
         self.kept = Some(WriterConnection {
             used_at: Instant::now(),
             ..writer
@@ -225,8 +262,9 @@ impl VoteWriter {
     /// reached another run of Postgres since. Postgres is asked only
     /// after a pause, or after another batch writer's connection has failed: in both cases Postgres
     /// may have restarted.
-    async fn if_open(&self, mut writer: WriterConnection) -> Option<WriterConnection> {
+    async fn if_open(&mut self, mut writer: WriterConnection) -> Option<WriterConnection> {
         if !writer.name.is_noted() || writer.changes != self.runs.changes() {
+            self.lent = None;
             return None;
         }
         let failures = self.writers.failures();
@@ -240,6 +278,7 @@ impl VoteWriter {
             }
             Ok(Err(error)) => {
                 tracing::debug!(%error, "an idle connection to Postgres was closed: a new one is made");
+                self.lent = None;
                 self.writers.connection_failed();
                 None
             }
@@ -247,31 +286,36 @@ impl VoteWriter {
         }
     }
 
-    async fn connect(&self) -> Result<WriterConnection, LedgerError> {
+    async fn connect(&mut self) -> Result<WriterConnection, LedgerError> {
+        timeout(CONNECT_LIMIT, self.connect_without_limit())
+            .await
+            .unwrap_or(Err(LedgerError::Timeout(CONNECT_LIMIT)))
+    }
+
+    async fn connect_without_limit(&mut self) -> Result<WriterConnection, LedgerError> {
         let failures = self.writers.failures();
-        let connecting = async {
-            let name = fresh_name();
-            let options = self.options.clone().application_name(&name);
-            let mut connection = self.session.connect(&options).await?;
-            check_name(&mut connection, &name).await?;
-            let Announced { pid, run } = announce(&mut connection, &name).await?;
-            let run = PostgresRun::new(run);
-            let changes = self.runs.note(run);
-            Ok(WriterConnection {
-                connection,
-                pid,
-                run,
-                changes,
-                items: OwnCache::default(),
-                name: self.writers.connected(name),
-                used_at: Instant::now(),
-                failures,
-            })
-        };
-        match timeout(CONNECT_LIMIT, connecting).await {
-            Ok(connected) => connected,
-            Err(_) => Err(LedgerError::Timeout(CONNECT_LIMIT)),
+        let name = fresh_name();
+        let options = self.options.clone().application_name(&name);
+        let mut connection = self.session.connect(&options).await?;
+        check_name(&mut connection, &name).await?;
+        // The last one was given up. It may wait for a standby or a lock: one at a time is enough.
+        if let Some(lost) = self.lent.clone() {
+            end_connections(&mut connection, &[lost]).await?;
         }
+        self.lent = Some(name.clone());
+        let Announced { pid, run } = announce(&mut connection, &name).await?;
+        let run = PostgresRun::new(run);
+        let changes = self.runs.note(run);
+        Ok(WriterConnection {
+            connection,
+            pid,
+            run,
+            changes,
+            items: OwnCache::default(),
+            name: self.writers.connected(name),
+            used_at: Instant::now(),
+            failures,
+        })
     }
 }
 

@@ -8,6 +8,7 @@ use super::ServerLedger;
 use super::storing::Outcomes;
 use crate::domain::VoteId;
 use crate::ledger::LedgerError;
+use crate::ledger::lost_waits::end_connections;
 
 /// The batch writers of one server. Knows the names of their connections, and which writers are in
 /// the middle of a batch. Cheap to clone.
@@ -128,6 +129,11 @@ impl WriterName {
         self.is_kept = true;
     }
 
+    /// The name itself.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Whether its progress is still noted: see [`ServerLedger::abandon_writers`].
     pub fn is_noted(&self) -> bool {
         self.writers.notes(&self.name)
@@ -185,13 +191,7 @@ impl ServerLedger {
 
     /// Ends connections of this server's login by their names.
     pub async fn end_connections(&self, names: &[String]) -> Result<(), LedgerError> {
-        sqlx::query_scalar!(
-            "select pg_terminate_backend(pid) from pg_stat_activity where application_name = any($1)",
-            names
-        )
-        .fetch_all(&self.database.pool)
-        .await?;
-        Ok(())
+        end_connections(&self.database.pool, names).await
     }
 
     /// Notes that this server's votes with ids up to this one are counted.

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::backoff::SeedBackoff;
 use super::batch::{BatchMetrics, StoredBatch};
 use super::batch_counting::BatchCounting;
-use crate::domain::{ActKind, VoidingId};
+use crate::domain::{ActKind, PostgresRun, VoidingId};
 use crate::ledger::{InsertError, VoidedChunk, VoteWriter};
 use crate::live::LiveCounts;
 use crate::telemetry::name;
@@ -37,6 +37,8 @@ impl Direction {
 /// Takes votes back, and casts them again.
 pub struct Voider {
     writer: VoteWriter,
+    /// The run in which the voidings were read. `None`: any.
+    run: Option<PostgresRun>,
     live_counts: LiveCounts,
     backoff: SeedBackoff,
     metrics: BatchMetrics,
@@ -47,9 +49,20 @@ impl Voider {
     pub fn new(writer: VoteWriter, live_counts: LiveCounts) -> Self {
         Self {
             writer,
+            run: None,
             live_counts,
             backoff: SeedBackoff::default(),
             metrics: BatchMetrics::new(metrics::gauge!(name::QUEUE_DEPTH)),
+        }
+    }
+
+    /// The same for voidings that were read in this run of Postgres. In another one, their ids and those of
+    /// their votes may have been given out again.
+    #[must_use]
+    pub fn only_in(self, run: PostgresRun) -> Self {
+        Self {
+            run: Some(run),
+            ..self
         }
     }
 
@@ -64,8 +77,8 @@ impl Voider {
         direction: Direction,
     ) -> Result<VoidedChunk, InsertError> {
         let stored = match direction {
-            Direction::Void => self.writer.void(voiding).await,
-            Direction::Undo => self.writer.undo(voiding).await,
+            Direction::Void => self.writer.void(voiding, self.run).await,
+            Direction::Undo => self.writer.undo(voiding, self.run).await,
         };
         if let Ok(chunk) = &stored {
             let started = Instant::now();

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use super::{Direction, Voider};
 use crate::domain::{ActOutcome, Voiding, VoidingId};
-use crate::ledger::{InsertError, LedgerError, OperatorLedger};
+use crate::ledger::{InsertError, LedgerError, OperatorLedger, OtherRun};
 use crate::live::{LiveCounts, LiveError, Redis};
 use crate::telemetry::Program;
 use crate::votes::ProgressNotes;
@@ -47,7 +47,8 @@ pub enum VoidingError {
 
 /// Voids or casts again what is left of a voiding. Notes its beginning and its outcome in the
 /// trail. `on_chunk` is called with the last vote that was looked at. When `stop` resolves, the
-/// chunk under way is cut off: it is stored or not, and recovery counts it.
+/// chunk under way is cut off: it is stored or not, and recovery counts it. All of it is done in one run of
+/// Postgres: in another one, ids of votes may have been given out again.
 ///
 /// # Errors
 /// When a store does not answer, or `stop` came first.
@@ -88,6 +89,7 @@ async fn chunks(
     stop: impl Future<Output = ()>,
     mut on_chunk: impl FnMut(i64),
 ) -> Result<Voiding, VoidingError> {
+    let (ledger, run) = &ledger.in_this_run().await?;
     let begun = find(ledger, id).await?;
     let server = ledger.as_server();
     let owner = server.owner().await?;
@@ -107,7 +109,7 @@ async fn chunks(
         tracing::warn!("Redis does not answer: a sync worker will rebuild the counts");
     }
     let mut progress = ProgressNotes::new(server.clone(), live_counts.clone());
-    let mut voider = Voider::new(server.writer(), live_counts.clone());
+    let mut voider = Voider::new(server.writer(), live_counts.clone()).only_in(*run);
     let ended = {
         let noting = progress.run();
         let chunks = async {
@@ -134,7 +136,10 @@ async fn chunks(
         tracing::warn!("some counts are left for a sync worker to rebuild");
     }
     ended?;
-    find(ledger, id).await
+    let voiding = find(ledger, id).await?;
+    // Another program may have stored the last chunk.
+    server.until_earlier_commits_are_safe().await?;
+    Ok(voiding)
 }
 
 async fn find(ledger: &OperatorLedger, id: VoidingId) -> Result<Voiding, VoidingError> {
@@ -153,15 +158,12 @@ async fn chunk(
     let mut tries = 1;
     loop {
         let voiding = find(ledger, id).await?;
-        // A standby that lagged and took over may have given the id to another voiding.
-        if (voiding.created_at, &voiding.reason) != (begun.created_at, &begun.reason) {
-            return Err(VoidingError::Unknown(id));
-        }
         if voiding.is_finished(direction == Direction::Undo) {
             return Ok(None);
         }
         match voider.chunk(id, direction).await {
             Ok(chunk) => return Ok(Some(chunk.up_to)),
+            Err(error) if error.is_of_other_run() => return Err(LedgerError::from(OtherRun).into()),
             // Whether or not the chunk is stored, the next try goes on after it.
             Err(error) if tries < CHUNK_LIMIT_TRIES => {
                 tries += 1;

@@ -288,9 +288,10 @@ problems!(RotateProblems: WRITES, BODIES, CALLERS, OPERATORS, STORES; BodyTooLar
     )
 )]
 pub async fn revoke(by: Admin, state: web::Data<AppState>, id: PathApiKey) -> Result<HttpResponse, Problem> {
-    let is_there = state.ledger.revoke_api_key(by.0, id.0).await?;
+    let is_there = state.ledger.revoke_api_key(by.0, id.0).await;
+    // Also after an error: the key may be revoked.
     state.access.api_keys.forget();
-    if is_there {
+    if is_there? {
         Ok(HttpResponse::NoContent().finish())
     } else {
         Err(Problem::unknown_api_key(id.0.0))

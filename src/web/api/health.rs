@@ -10,7 +10,7 @@ use utoipa::openapi::schema::AnyOfBuilder;
 use utoipa::openapi::{Ref, RefOr, Response};
 use utoipa::{IntoResponses, ToSchema};
 
-use crate::ledger::{LedgerError, Migrations, Writes};
+use crate::ledger::{Migrations, Writes};
 use crate::live::LiveError;
 use crate::telemetry::{Program, name};
 use crate::web::access::Reporter;
@@ -104,16 +104,14 @@ pub struct NotReady<'a> {
     )
 )]
 pub async fn ready(state: web::Data<AppState>) -> HttpResponse {
-    let ledger =
-        async { Ok::<_, LedgerError>((state.ledger.writes().await?, state.ledger.migrations().await?)) };
     let (ledger, stores_votes, redis) = tokio::join!(
-        timeout(PROBE_LIMIT, ledger),
+        timeout(PROBE_LIMIT, state.ledger.state()),
         timeout(PROBE_LIMIT, state.ledger.stores_votes()),
         timeout(PROBE_LIMIT, redis_state(&state))
     );
     let stores_votes = matches!(stores_votes, Ok(true));
     let (postgres, migrations) = match ledger {
-        Ok(Ok((writes, migrations))) => (
+        Ok(Some((writes, migrations))) => (
             match writes {
                 // There may be no table to lock yet.
                 Writes::Taken if migrations == Migrations::Done && !stores_votes => "not-storing",
@@ -126,7 +124,7 @@ pub async fn ready(state: web::Data<AppState>) -> HttpResponse {
                 Migrations::Pending => "pending",
             },
         ),
-        Ok(Err(_)) | Err(_) => ("unavailable", "unknown"),
+        Ok(None) | Err(_) => ("unavailable", "unknown"),
     };
     let (redis, refusal) = redis.unwrap_or(("unavailable", None));
     let parts = [

@@ -262,6 +262,7 @@ async fn existing(state: &AppState, new: &NewItem) -> Result<HttpResponse, Probl
         );
         return Err(Problem::key_taken(detail));
     }
+    state.ledger.until_earlier_commits_are_safe().await?;
     Ok(item_answer(&read))
 }
 

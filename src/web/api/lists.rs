@@ -52,7 +52,8 @@ form! {
 #[schema(as = Items)]
 struct ListBody<'a> {
     items: Vec<ItemBody<'a>>,
-    /// The `after` of the next page. Null on the last page.
+    /// The `after` of the next page. Null on the last page. A page looks at about 20,000 items at the most, so it
+    /// may have fewer items than `limit`, or none, and a next page all the same.
     #[schema(required, value_type = Option<values::Id>)]
     next_after: Option<ItemId>,
 }
@@ -190,10 +191,7 @@ pub(in crate::web) async fn read(
     state: &AppState,
     page: &ListPage,
 ) -> Result<(Vec<ItemCount>, Option<ItemId>), LedgerError> {
-    let counts = state.counts.page(page.after, page.limit, page.listing()).await?;
-    let is_full = i64::try_from(counts.len()) == Ok(page.limit);
-    let next_after = counts.last().filter(|_| is_full).map(|last| last.item.id);
-    Ok((counts, next_after))
+    state.counts.page(page.after, page.limit, page.listing()).await
 }
 
 /// Returns a text to search for. Fails when it is longer than any name.

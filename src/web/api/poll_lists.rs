@@ -62,7 +62,8 @@ impl PollListQuery {
 #[schema(as = Polls)]
 struct PollListBody {
     polls: Vec<PollBody>,
-    /// The `before` of the next page. Null on the last page.
+    /// The `before` of the next page. Null on the last page. A search may have fewer polls on a page, or none, and
+    /// a next page all the same, as with items.
     #[schema(required, value_type = Option<values::Id>)]
     next_before: Option<PollId>,
 }
@@ -112,12 +113,10 @@ pub(in crate::web) async fn read(
     state: &AppState,
     page: &PollPage,
 ) -> Result<(Vec<PollCount>, Vec<ItemCount>, Option<PollId>), LedgerError> {
-    let ids = state
+    let (ids, next_before) = state
         .ledger
         .list_polls(page.before, page.limit, page.search.as_deref())
         .await?;
-    let is_full = i64::try_from(ids.len()) == Ok(page.limit);
-    let next_before = ids.last().filter(|_| is_full).copied();
     let (polls, read) = state.counts.polls(&ids).await?;
     Ok((polls, read, next_before))
 }

@@ -270,6 +270,7 @@ async fn existing(state: &AppState, new: &NewPoll) -> Result<HttpResponse, Probl
         let detail = format!("Poll {id} has this key, but differs; use another key for another poll.");
         return Err(Problem::key_taken(detail));
     }
+    state.ledger.until_earlier_commits_are_safe().await?;
     shown(state, id).await
 }
 

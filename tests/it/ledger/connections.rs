@@ -229,7 +229,7 @@ async fn a_batch_writer_stores_decides_and_reads_over_one_connection() {
     assert_eq!(first.len(), 1);
     let soon = || Instant::now() + Duration::from_secs(60);
     for _ in 0..2 {
-        writer.void(VoidingId(1)).await.expect("a chunk");
+        writer.void(VoidingId(1), None).await.expect("a chunk");
         writer
             .insert(&[vote(x, Some("ada"))], &[])
             .await

@@ -2,9 +2,11 @@
 //! The rows that a statement reads must grow with its lines, not with the tables or the square of
 //! the lines.
 
+use serde_json::json;
 use sqlx::{Connection, PgConnection};
 
 use crate::helpers::stores::Stores;
+use crate::helpers::tally::Tally;
 
 /// A writer's look for free places on items that were full.
 const FULLNESS: &str = include_str!("../../../src/ledger/sql/fullness.sql");
@@ -183,6 +185,50 @@ async fn what_a_statement_reads_grows_with_its_lines_alone() {
 const WITHOUT_CHOICES: &str = include_str!("../../../src/ledger/sql/items_without_choices.sql");
 /// Items of a page.
 const PAGE: i64 = 100;
+/// Items that a page looks at.
+const NEXT: i64 = 20_000;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_items_behind_many_choices_looks_at_so_many_and_the_next_pages_go_on() {
+    let tally = Tally::start().await;
+    sqlx::raw_sql(&format!(
+        "insert into rule (title) values ('a poll');
+         insert into item (name, rule_id) select 'a choice', 1 from generate_series(1, {NEXT});
+         insert into item (name, is_hidden) select 'hidden', true from generate_series(1, {NEXT});
+         insert into item (name) values ('seen');
+         analyze item"
+    ))
+    .execute(&tally.pool)
+    .await
+    .expect("rows");
+    let (mut after, mut pages) = (0, 0);
+    let seen = loop {
+        let (_, page) = tally.get(&format!("/v1/items?choices=false&after={after}")).await;
+        pages += 1;
+        match page["next_after"].as_i64() {
+            Some(next) => after = next,
+            None => break page["items"].clone(),
+        }
+        assert_eq!(page["items"], json!([]));
+    };
+    assert_eq!((seen[0]["name"].as_str(), pages), (Some("seen"), 3));
+    let mut connection = PgConnection::connect(&tally.stores.database_url)
+        .await
+        .expect("Postgres");
+    sqlx::raw_sql(INDEX_READS)
+        .execute(&mut connection)
+        .await
+        .expect("a view");
+    let page = WITHOUT_CHOICES
+        .replace("$1", "0")
+        .replace("$2", &PAGE.to_string())
+        .replace("$3", &NEXT.to_string())
+        .replace('!', "");
+    let settings = "set local enable_seqscan = off; set local enable_bitmapscan = off";
+    let read = reads(&mut connection, &format!("{settings}; {page}")).await;
+    // Each item and its rule, and their entries in indexes.
+    assert!(read <= 5 * NEXT, "{read} rows");
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_page_of_items_reads_does_not_grow_with_the_polls() {
@@ -208,6 +254,7 @@ async fn what_a_page_of_items_reads_does_not_grow_with_the_polls() {
     let page = WITHOUT_CHOICES
         .replace("$1", "0")
         .replace("$2", &PAGE.to_string())
+        .replace("$3", &NEXT.to_string())
         .replace('!', "");
     // A server's settings, and Postgres' own.
     for settings in [
@@ -219,5 +266,107 @@ async fn what_a_page_of_items_reads_does_not_grow_with_the_polls() {
             (PAGE..=READS_PER_LINE * PAGE).contains(&read),
             "{settings}: {read} rows"
         );
+    }
+}
+
+/// Items in the test of searches, unless this variable says how many. Polls are a fifth of that.
+const NAMES: i64 = 60_000;
+const NAMES_VARIABLE: &str = "TALLY_TEST_NAMES";
+/// The most rows that a search may read in all tables, whatever they hold: five pages and 20,000 in the order of ids,
+/// each twice, and 10,000 that the index gives.
+const SEARCH_READS: i64 = 2 * (5 * PAGE + 20_000) + 10_001 + PAGE;
+
+/// All that a search finds, page by page, and the most rows that a page reads.
+async fn found(connection: &mut PgConnection, of: &str, text: &str, limit: i64) -> (Vec<i64>, i64) {
+    let (mut all, mut most) = (Vec::new(), 0);
+    let (mut from, choices) = match of {
+        "items" => (0, ", false"),
+        _ => (i64::MAX, ""),
+    };
+    loop {
+        let mut transaction = connection.begin().await.expect("a transaction");
+        sqlx::raw_sql(
+            "set local enable_seqscan = off; set local enable_bitmapscan = off; set local jit = off",
+        )
+        .execute(&mut *transaction)
+        .await
+        .expect("settings");
+        let rows = "select (sum(seq_tup_read) + sum(coalesce(idx_tup_fetch, 0)))::bigint from pg_stat_xact_user_tables";
+        let before: i64 = sqlx::query_scalar(rows)
+            .fetch_one(&mut *transaction)
+            .await
+            .expect("a sum");
+        let search = format!("select ids, up_to from search_{of}($1, $2, $3{choices})");
+        let (ids, up_to): (Vec<i64>, Option<i64>) = sqlx::query_as(&search)
+            .bind(text)
+            .bind(from)
+            .bind(limit)
+            .fetch_one(&mut *transaction)
+            .await
+            .expect("a page");
+        let after: i64 = sqlx::query_scalar(rows)
+            .fetch_one(&mut *transaction)
+            .await
+            .expect("a sum");
+        transaction.rollback().await.expect("an end");
+        most = most.max(after - before);
+        all.extend(ids);
+        match up_to {
+            Some(next) => from = next,
+            None => return (all, most),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_reads_so_many_rows_whether_a_word_is_common_rare_or_common_elsewhere() {
+    let names: i64 = std::env::var(NAMES_VARIABLE).map_or(NAMES, |text| text.parse().expect("a number"));
+    let polls = names / 5;
+    let stores = Stores::start().await;
+    let mut connection = PgConnection::connect(&stores.database_url)
+        .await
+        .expect("Postgres");
+    let name = |all: i64| {
+        format!(
+            "'all ' || n || case when n % 40 = 0 then ' some' else '' end
+             || case when n > {all} / 2 then ' late' else ' early' end || case when n % ({all} / 3) = 7 then ' rare' else '' end"
+        )
+    };
+    sqlx::raw_sql(&format!(
+        "alter index item_words set (fastupdate = off);
+         insert into rule (title) select {} from generate_series(1, {polls}) as n;
+         insert into item (name) select {} from generate_series(1, {names}) as n;
+         analyze item, rule",
+        name(polls),
+        name(names)
+    ))
+    .execute(&mut connection)
+    .await
+    .expect("rows");
+    for (of, column, limit) in [
+        ("items", "name from item", PAGE),
+        ("polls", "title from rule", 10),
+    ] {
+        for word in ["all", "some", "late", "early", "rare", "none"] {
+            // The pages of a common word are many.
+            let limit = if matches!(word, "some" | "rare" | "none") {
+                limit
+            } else {
+                10 * limit
+            };
+            let (ids, read) = found(&mut connection, of, word, limit).await;
+            let (column, table) = column.split_once(" from ").expect("two");
+            let order = if of == "items" { "asc" } else { "desc" };
+            let truth: Vec<i64> = sqlx::query_scalar(&format!(
+                "select id from {table} where {column} like '%{word}%' order by id {order}"
+            ))
+            .fetch_all(&mut connection)
+            .await
+            .expect("ids");
+            assert_eq!(ids.len(), truth.len(), "{of}: {word}");
+            assert!(ids == truth, "{of}: {word}: another order");
+            let at_most = SEARCH_READS + 100 * PAGE;
+            assert!(read <= at_most, "{of}: {word}: {read} rows");
+        }
     }
 }

@@ -91,7 +91,7 @@ async fn made_and_remembered(tally: &Tally, path: &str, body: Value) -> i64 {
     made["id"].as_i64().expect("an id")
 }
 
-async fn number(pool: &PgPool, statement: &str) -> i64 {
+pub(super) async fn number(pool: &PgPool, statement: &str) -> i64 {
     sqlx::query_scalar(statement)
         .fetch_one(pool)
         .await
@@ -261,17 +261,17 @@ async fn an_api_key_that_the_new_primary_does_not_have_ends_with_the_failover() 
 }
 
 /// Two primaries whose ids were given to different items, and a ledger that reaches one of them.
-struct TwoPrimaries {
-    old: Stores,
-    new: Stores,
+pub(super) struct TwoPrimaries {
+    pub(super) old: Stores,
+    pub(super) new: Stores,
     proxy: Proxy,
-    ledger: ServerLedger,
+    pub(super) ledger: ServerLedger,
     /// The item that a key names in the old one, by an id that another item has in the new one.
-    found: Found<ItemId>,
+    pub(super) found: Found<ItemId>,
 }
 
 impl TwoPrimaries {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let (old, new) = tokio::join!(Stores::start(), Stores::start());
         let port = old.postgres.port();
         let proxy = Proxy::start(port).await.expect("a proxy");
@@ -299,7 +299,7 @@ impl TwoPrimaries {
     }
 
     /// The address leads to the new primary from now on.
-    fn switch(&self) {
+    pub(super) fn switch(&self) {
         self.proxy.point_to(self.new.postgres.port());
     }
 }

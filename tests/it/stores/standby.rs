@@ -1,25 +1,25 @@
 //! A synchronous standby that is gone: commits wait for it, and someone may cancel the wait.
 
-use reqwest::StatusCode;
+use reqwest::{Method, StatusCode};
 use serde_json::json;
-use sqlx::Executor;
+use sqlx::{Executor, PgPool};
 use tally::domain::ItemId;
 
 use crate::helpers::eventually;
 use crate::helpers::stores::{LOCK_VOTES, blocker, refuse, refuse_no_more};
 use crate::helpers::tally::Tally;
 
-async fn execute(tally: &Tally, statement: &str) {
-    tally.pool.execute(statement).await.expect("a statement");
+async fn execute(pool: &PgPool, statement: &str) {
+    pool.execute(statement).await.expect("a statement");
 }
 
 /// From now on, commits wait for a standby that does not exist.
-async fn lose_standby(tally: &Tally) {
-    execute(tally, "alter system set synchronous_standby_names = 'gone'").await;
-    execute(tally, "select pg_reload_conf()").await;
+pub(super) async fn lose_standby(pool: &PgPool) {
+    execute(pool, "alter system set synchronous_standby_names = 'gone'").await;
+    execute(pool, "select pg_reload_conf()").await;
     eventually("the setting is in force", async || {
         let names: String = sqlx::query_scalar("show synchronous_standby_names")
-            .fetch_one(&tally.pool)
+            .fetch_one(pool)
             .await
             .ok()?;
         (names == "gone").then_some(())
@@ -28,18 +28,18 @@ async fn lose_standby(tally: &Tally) {
 }
 
 /// Postgres goes on without the standby.
-async fn give_up_standby(tally: &Tally) {
-    execute(tally, "alter system reset synchronous_standby_names").await;
-    execute(tally, "select pg_reload_conf()").await;
+pub(super) async fn give_up_standby(pool: &PgPool) {
+    execute(pool, "alter system reset synchronous_standby_names").await;
+    execute(pool, "select pg_reload_conf()").await;
 }
 
 /// Cancels each wait for the standby, once at least.
-async fn cancel_waits(tally: &Tally) {
+pub(super) async fn cancel_waits(pool: &PgPool) {
     eventually("a commit waits", async || {
         let cancelled: Vec<bool> = sqlx::query_scalar(
             "select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'",
         )
-        .fetch_all(&tally.pool)
+        .fetch_all(pool)
         .await
         .ok()?;
         (!cancelled.is_empty()).then_some(())
@@ -49,7 +49,7 @@ async fn cancel_waits(tally: &Tally) {
 
 /// What a vote is answered while someone cancels its first wait.
 async fn vote_with_a_cancelled_wait(tally: &Tally, item: ItemId) -> (StatusCode, serde_json::Value) {
-    let (answer, ()) = tokio::join!(tally.vote(item, "ada"), cancel_waits(tally));
+    let (answer, ()) = tokio::join!(tally.vote(item, "ada"), cancel_waits(&tally.pool));
     answer
 }
 
@@ -62,7 +62,7 @@ async fn a_vote_whose_wait_for_the_standby_was_cancelled_is_not_acknowledged_and
     ];
     for item in items {
         tally.vote(item, "bob").await;
-        lose_standby(&tally).await;
+        lose_standby(&tally.pool).await;
         let (status, answer) = vote_with_a_cancelled_wait(&tally, item).await;
         assert_eq!(
             (status, &answer["stored"]),
@@ -71,7 +71,7 @@ async fn a_vote_whose_wait_for_the_standby_was_cancelled_is_not_acknowledged_and
         assert_eq!(tally.ledger_sum(item).await, 2, "it is stored all the same");
         let (status, answer) = tally.vote(item, "ada").await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "a repeat: {answer}");
-        give_up_standby(&tally).await;
+        give_up_standby(&tally.pool).await;
         let repeated = eventually("the repeat is answered", async || {
             let (status, answer) = tally.vote(item, "ada").await;
             (status == StatusCode::OK).then_some(answer)
@@ -88,10 +88,10 @@ async fn a_vote_whose_wait_was_cancelled_is_acknowledged_once_the_standby_has_it
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.vote(item, "bob").await;
-    lose_standby(&tally).await;
+    lose_standby(&tally.pool).await;
     let cancelled = async {
-        cancel_waits(&tally).await;
-        give_up_standby(&tally).await;
+        cancel_waits(&tally.pool).await;
+        give_up_standby(&tally.pool).await;
     };
     let ((status, answer), ()) = tokio::join!(tally.vote(item, "ada"), cancelled);
     assert_eq!(status, StatusCode::CREATED, "{answer}");
@@ -101,13 +101,67 @@ async fn a_vote_whose_wait_was_cancelled_is_acknowledged_once_the_standby_has_it
 #[tokio::test(flavor = "multi_thread")]
 async fn an_item_whose_wait_for_the_standby_was_cancelled_is_not_said_to_be_made() {
     let tally = Tally::start().await;
-    lose_standby(&tally).await;
+    lose_standby(&tally.pool).await;
     let new = json!({ "name": "y", "key": "new" });
-    let ((status, answer), ()) = tokio::join!(tally.post("/v1/items", &new), cancel_waits(&tally));
+    let ((status, answer), ()) = tokio::join!(tally.post("/v1/items", &new), cancel_waits(&tally.pool));
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{answer}");
-    give_up_standby(&tally).await;
+    let (status, answer) = tally.post("/v1/items", &new).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "asked again: {answer}");
+    give_up_standby(&tally.pool).await;
     let (status, answer) = tally.post("/v1/items", &new).await;
     assert_eq!(status, StatusCode::OK, "an equal item is there: {answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_that_was_done_before_is_said_to_be_done_until_the_standby_has_it() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.vote(item, "ada").await;
+    let (status, key) = tally
+        .post("/v1/api-keys", &json!({ "name": "web", "scopes": ["admin"] }))
+        .await;
+    assert_eq!(status, StatusCode::CREATED, "{key}");
+    let key = format!("/v1/api-keys/{}", key["id"]);
+    let void = json!({ "voter_id": "ada", "reason": "x", "dry_run": false });
+    let (status, voiding) = tally.post("/v1/voidings", &void).await;
+    assert_eq!(status, StatusCode::ACCEPTED, "{voiding}");
+    let voiding = format!("/v1/voidings/{}", voiding["id"]);
+    eventually("the voiding is done", async || {
+        (tally.get(&voiding).await.1["state"] == "voided").then_some(())
+    })
+    .await;
+    let poll = json!({ "title": "y", "choices": ["a", "b"], "key": "new" });
+    let access = json!({ "open": ["voters"] });
+    let requests = [
+        (Method::POST, "/v1/polls".to_owned(), Some(&poll)),
+        (Method::PUT, format!("/v1/items/{item}/access"), Some(&access)),
+        (Method::DELETE, key, None),
+        (Method::POST, "/v1/audits".to_owned(), None),
+    ];
+    lose_standby(&tally.pool).await;
+    for (method, path, body) in &requests {
+        let asked = tally.send(method.clone(), path, *body);
+        let ((status, answer), ()) = tokio::join!(asked, cancel_waits(&tally.pool));
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{path}: {answer}");
+        let (status, answer) = tally.send(method.clone(), path, *body).await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{path} again: {answer}");
+    }
+    let resume = format!("{voiding}/resume");
+    let (status, answer) = tally.send(Method::POST, &resume, None).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{answer}");
+    give_up_standby(&tally.pool).await;
+    for (method, path, body) in &requests {
+        let mut request = tally
+            .http
+            .request(method.clone(), format!("{}{path}", tally.base));
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let status = request.send().await.expect("an answer").status();
+        assert!(status.is_success(), "{path}: {status}");
+    }
+    let (status, answer) = tally.send(Method::POST, &resume, None).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
 }
 
 /// Waits until ready says that Postgres stores no vote.
@@ -122,9 +176,9 @@ async fn until_not_storing(tally: &Tally) {
 #[tokio::test(flavor = "multi_thread")]
 async fn ready_is_refused_while_commits_wait_for_a_standby_though_nobody_votes() {
     let tally = Tally::start().await;
-    lose_standby(&tally).await;
+    lose_standby(&tally.pool).await;
     until_not_storing(&tally).await;
-    give_up_standby(&tally).await;
+    give_up_standby(&tally.pool).await;
     tally.wait_until_ready("ready").await;
 }
 

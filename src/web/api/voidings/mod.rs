@@ -323,6 +323,11 @@ async fn go(
     let voiding = find(&ledger, id).await?;
     let direction = direction(&voiding)?;
     if voiding.is_finished(direction == Direction::Undo) {
+        let ledger = ledger.as_server();
+        ledger
+            .until_earlier_commits_are_safe()
+            .await
+            .map_err(Problem::of_operator)?;
         return Ok(shown(voiding, state));
     }
     if state.voidings.under_way() != Some((id, direction)) {

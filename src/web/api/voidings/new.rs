@@ -176,9 +176,9 @@ pub async fn create(
     let until = ledger_of_run.last_vote().await.map_err(Problem::of_operator)?;
     let made = ledger_of_run.create_voiding(&filter, &wanted.reason, until).await;
     let id = made.map_err(Problem::of_operator)?;
-    let voiding = find(&ledger, id).await;
+    let voiding = find(&ledger_of_run, id).await;
     // The voiding exists now, even if reading it fails.
-    place.start(ledger, id, Direction::Void);
+    place.start(ledger_of_run, id, Direction::Void);
     Ok(accepted(voiding?, &state))
 }
 

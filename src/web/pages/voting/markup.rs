@@ -19,7 +19,7 @@ pub(in crate::web) struct Section<'a, T> {
 
 impl<T: Display> Display for Section<'_, T> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.cards.is_empty() {
+        if self.cards.is_empty() && self.next.is_none() {
             return Ok(());
         }
         writeln!(

@@ -261,7 +261,8 @@ async fn found(state: &AppState, asked: &Asked) -> Result<String, LedgerError> {
         next: next_after.map(|id| ("after", id.get())),
         search: words,
     };
-    if polls.cards.is_empty() && items.cards.is_empty() {
+    let is_last = polls.next.is_none() && items.next.is_none();
+    if polls.cards.is_empty() && items.cards.is_empty() && is_last {
         let none = match words {
             _ if asked.after.is_some() || asked.before.is_some() => {
                 "There are no more polls or items.".to_owned()

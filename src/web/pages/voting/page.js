@@ -89,7 +89,7 @@ async function home(words) {
     if (by("view").children.length) return;
   }
   if (search !== mine) return;
-  const shown = found.filter((list) => list.cards.children.length).map((list) => list.section);
+  const shown = found.filter((list) => list.cards.children.length || list.next !== null).map((list) => list.section);
   by("view").replaceChildren(...(shown.length ? shown : [none]));
 }
 

@@ -2,19 +2,25 @@
 
 use std::collections::BTreeSet;
 
+use reqwest::{Method, StatusCode};
+use serde_json::json;
+use tally::domain::ItemId;
+
 use super::connect;
+use crate::helpers::eventually;
 use crate::helpers::stores::Stores;
+use crate::helpers::tally::Tally;
 
 /// What each role may do, a line for each table, sequence and function.
 /// `everyone` is any login. A table without column names means all its columns, also later ones.
 const RIGHTS: &str = "\
-everyone found_items: execute
-everyone found_polls: execute
 everyone item_is_permanent: execute
 everyone oldest_program: execute
 everyone postgres_run: execute
 everyone refuse_change_of_trail: execute
 everyone rule_is_known_to_writers: execute
+everyone search_items: execute
+everyone search_polls: execute
 everyone search_query: execute
 everyone search_text: execute
 everyone search_vector: execute
@@ -37,13 +43,20 @@ tally_server job: select, update (asked_at)
 tally_server job_run: select
 tally_server late_sequences: execute
 tally_server note_act: execute
+tally_server oldest_program: execute
 tally_server open_item: insert, select, update (to_anonymous, to_voters)
 tally_server open_poll: insert, select, update (to_voters)
 tally_server place: insert (item_id, max_votes, is_numbered), select
 tally_server poll_is_final: execute
+tally_server postgres_run: execute
 tally_server recent_change: select
 tally_server recent_progress: select
 tally_server rule: insert (title, max_choices, opens_at, closes_at, shows_results, key, by_ballot, is_secret), select (id, title, max_choices, opens_at, closes_at, shows_results, voter_count, key, is_hidden, by_ballot, is_secret)
+tally_server search_items: execute
+tally_server search_polls: execute
+tally_server search_query: execute
+tally_server search_text: execute
+tally_server search_vector: execute
 tally_server use_api_key: execute
 tally_server vote: insert (id, item_id, value, voter_id), select (id, item_id, value, change_number, voter_id, poll_id, number)
 tally_server vote_address: insert (vote_id, address_hash)
@@ -65,8 +78,11 @@ tally_worker job: select (name, fencing_number, holder, lease_until, succeeded_a
 tally_worker job_run: delete, insert (job, fencing_number, worker), select, update (ended_at, took_micros, outcome, details)
 tally_worker late_sequences: execute
 tally_worker note_act: execute
+tally_worker oldest_program: execute
 tally_worker recent_change: delete, insert, select, update (ups, downs)
 tally_worker recent_progress: select, update (vote_id, at)
+tally_worker search_text: execute
+tally_worker search_vector: execute
 tally_worker voiding: select (id, created_at, address_hashes), update (address_hashes)
 tally_worker vote: select (id, item_id, created_at, value, change_number)
 tally_worker vote_address: delete, select (vote_id, noted_at)
@@ -83,6 +99,8 @@ tally_operator identity: select (id)
 tally_operator item: select (id, vote_count, counted_at, down_count, key)
 tally_operator late_sequences: execute
 tally_operator note_act: execute
+tally_operator oldest_program: execute
+tally_operator postgres_run: execute
 tally_operator undo_votes: execute
 tally_operator void_votes: execute
 tally_operator voided: select
@@ -149,4 +167,51 @@ async fn each_role_has_the_rights_that_are_written_here_and_no_others() {
         missing.is_empty() && further.is_empty(),
         "missing {missing:#?}, further {further:#?}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_work_where_nobody_may_execute_functions_without_a_grant() {
+    let tally = Tally::start().await;
+    let revoke = "do $$ begin
+        execute format('revoke execute on all functions in schema %I from public', current_schema());
+    end $$";
+    sqlx::raw_sql(revoke)
+        .execute(&tally.pool)
+        .await
+        .expect("the owner may");
+    let base = tally.another_server().await;
+    let new = json!({ "name": "a name", "key": "k", "max_votes": 5 });
+    let (status, item) = tally.send_to(&base, Method::POST, "/v1/items", Some(&new)).await;
+    assert_eq!(status, StatusCode::CREATED, "{item}");
+    let (status, poll) = tally
+        .send_to(
+            &base,
+            Method::POST,
+            "/v1/polls",
+            Some(&json!({ "title": "a title", "choices": ["b"] })),
+        )
+        .await;
+    assert_eq!(status, StatusCode::CREATED, "{poll}");
+    for path in ["/v1/items?search=name", "/v1/polls?search=title"] {
+        let (status, found) = tally.send_to(&base, Method::GET, path, None).await;
+        assert_eq!(status, StatusCode::OK, "{found}");
+    }
+    let vote = json!({ "voter_id": "ada" });
+    let (status, cast) = tally
+        .send_to(&base, Method::POST, "/v1/items/key:k/votes", Some(&vote))
+        .await;
+    assert_eq!(status, StatusCode::CREATED, "{cast}");
+    let item = ItemId::new(item["id"].as_i64().expect("an id")).expect("positive");
+    tally.assert_exact_when_quiescent(item).await;
+    let void = json!({ "voter_id": "ada", "reason": "x", "dry_run": false });
+    let (status, voiding) = tally
+        .send_to(&base, Method::POST, "/v1/voidings", Some(&void))
+        .await;
+    assert_eq!(status, StatusCode::ACCEPTED, "{voiding}");
+    eventually("the voiding is done", async || {
+        let path = format!("/v1/voidings/{}", voiding["id"]);
+        let (_, voiding) = tally.send_to(&base, Method::GET, &path, None).await;
+        (voiding["voided_votes"] == 1).then_some(())
+    })
+    .await;
 }

@@ -2,6 +2,7 @@
 //! probes of load balancers.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use futures_util::future::join_all;
 use reqwest::StatusCode;
@@ -18,15 +19,14 @@ use tally::web::ProblemKind;
 const LOCK_CHANGES: &str = "lock table recent_change in access exclusive mode";
 /// The statement of a history.
 const HISTORY: &str = "-- What votes changed";
+/// The statement that waits for a poll's last votes.
+const IS_FINAL: &str = "select poll_is_final";
 
-/// Asks for histories again and again, over more connections than any pool has.
-fn fill_public_reads(tally: &Tally, item: impl std::fmt::Display) -> JoinSet<()> {
+/// Asks for this again and again, over more connections than any pool has.
+fn fill_public_reads(tally: &Tally, path: &str) -> JoinSet<()> {
     let mut readers = JoinSet::new();
     for _ in 0..12 {
-        let (http, url) = (
-            tally.http.clone(),
-            format!("{}/v1/items/{item}/history", tally.base),
-        );
+        let (http, url) = (tally.http.clone(), format!("{}{path}", tally.base));
         readers.spawn(async move {
             loop {
                 let _ = http.get(&url).send().await;
@@ -46,8 +46,42 @@ async fn readers_who_take_all_connections_of_public_reads_delay_no_vote_and_no_p
     let watched = tally.item("watched").await;
     let pool = tally.stores.pool();
     let lock = blocker(&pool, LOCK_CHANGES).await;
-    let readers = fill_public_reads(&tally, watched);
+    let readers = fill_public_reads(&tally, &format!("/v1/items/{watched}/history"));
     until_blocked(&pool, HISTORY).await;
+    assert_votes_and_probes_pass(&tally).await;
+    until_blocked(&pool, HISTORY).await;
+    drop(readers);
+    lock.rollback().await.expect("a rollback");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_of_a_poll_whose_last_votes_are_waited_for_delay_no_vote_and_no_probe() {
+    let tally = Tally::start().await;
+    for at in 0..20 {
+        let fields = json!({ "name": format!("item {at}"), "key": format!("item-{at}") });
+        tally.item_with(fields).await;
+    }
+    let poll = json!({ "title": "x", "choices": ["a", "b"], "closes_at": "2100-01-01T00:00:00Z" });
+    let (status, poll) = tally.post("/v1/polls", &poll).await;
+    assert_eq!(status, StatusCode::CREATED, "{poll}");
+    let pool = tally.stores.pool();
+    let close = format!("update rule set closes_at = now() where id = {}", poll["id"]);
+    sqlx::query(&close).execute(&pool).await.expect("it closes");
+    let lock = blocker(
+        &pool,
+        &format!("select from rule where id = {} for update", poll["id"]),
+    )
+    .await;
+    let readers = fill_public_reads(&tally, &format!("/v1/polls/{}", poll["id"]));
+    until_blocked(&pool, IS_FINAL).await;
+    assert_votes_and_probes_pass(&tally).await;
+    until_blocked(&pool, IS_FINAL).await;
+    drop(readers);
+    lock.rollback().await.expect("a rollback");
+}
+
+/// Votes by keys that no server has looked up yet, over two servers.
+async fn assert_votes_and_probes_pass(tally: &Tally) {
     // A server that has looked up no key yet.
     let other = tally.another_server().await;
     for at in 0..20 {
@@ -61,6 +95,25 @@ async fn readers_who_take_all_connections_of_public_reads_delay_no_vote_and_no_p
         }
         let (status, answer) = tally.get("/health/ready").await;
         assert_eq!(status, StatusCode::OK, "{answer}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_that_fills_public_reads_lets_another_address_in() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    let pool = tally.stores.pool();
+    let lock = blocker(&pool, LOCK_CHANGES).await;
+    let readers = fill_public_reads(&tally, &format!("/v1/items/{item}/history"));
+    until_blocked(&pool, HISTORY).await;
+    let elsewhere = reqwest::Client::builder()
+        .no_proxy()
+        .local_address(IpAddr::from([127, 0, 0, 2]))
+        .build()
+        .expect("a client");
+    for path in ["/v1/items", "/v1/polls", "/v1/items?search=x"] {
+        let answer = elsewhere.get(format!("{}{path}", tally.base)).send().await;
+        assert_eq!(answer.expect("an answer").status(), StatusCode::OK, "{path}");
     }
     until_blocked(&pool, HISTORY).await;
     drop(readers);
