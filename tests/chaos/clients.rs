@@ -86,12 +86,7 @@ impl Clients {
         self.over.send_replace(true);
         let mut all = Records::default();
         while let Some(one) = self.running.join_next().await {
-            let one = one?;
-            all.votes.extend(one.votes);
-            all.timed.extend(one.timed);
-            all.answers.extend(one.answers);
-            all.throttled += one.throttled;
-            all.wrong_answers.extend(one.wrong_answers);
+            all.add(one?);
         }
         Ok(all)
     }
@@ -163,6 +158,7 @@ impl Client {
             requests: 0,
             acknowledged: Vec::new(),
             timed: None,
+            is_lost: false,
         });
         at
     }
@@ -181,9 +177,10 @@ impl Client {
         } else {
             vec![post.await]
         };
-        self.records.note_times(at, &replies);
+        let was_acknowledged = !self.records.votes[at].acknowledged.is_empty();
+        self.records.note(at, &replies);
         let record = &mut self.records.votes[at];
-        let was_acknowledged = !record.acknowledged.is_empty();
+        let mut acknowledged = 0;
         let throttled = replies
             .iter()
             .filter(|reply| matches!(reply.answer, ReplyTo::Throttled));
@@ -201,10 +198,10 @@ impl Client {
                             .wrong_answers
                             .push(format!("{vote:?} was answered as another vote"));
                     }
-                    if vote.voter.is_none() || !was_acknowledged && record.acknowledged.is_empty() {
+                    if vote.voter.is_none() || !was_acknowledged && acknowledged == 0 {
                         self.acknowledged.fetch_add(1, Ordering::Relaxed);
                     }
-                    record.acknowledged.push(answer.vote_id);
+                    acknowledged += 1;
                 }
                 ReplyTo::Open | ReplyTo::Throttled => {}
                 ReplyTo::Wrong(why) => self.records.wrong_answers.push(why),

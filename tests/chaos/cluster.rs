@@ -22,7 +22,7 @@ use crate::pause::Pause;
 use crate::programs::{SHUTDOWN_LIMIT, SYNC_WORKER, TALLY, until_started};
 use crate::ruled;
 use crate::schedule::{PAIR, Settings, Step};
-use crate::stores::{Postgres, Redis};
+use crate::stores::{AllLost, Postgres, Redis};
 use crate::voiding;
 
 /// A loopback address for this cluster alone, if the system has more than one. While a program
@@ -47,6 +47,10 @@ pub struct Cluster {
     pub worker_urls: Vec<String>,
     /// For the faults that need a moment without votes.
     pub pause: Pause,
+    /// The same for the clients whose requests must all fit into the ledger's order: rules, ballots, voidings.
+    pub orderly: Pause,
+    /// What went with primaries of Postgres.
+    pub lost: Mutex<AllLost>,
     pub postgres_clock: Clock,
     pub redis_clock: Clock,
     pub to_postgres: Connections,
@@ -130,6 +134,8 @@ impl Cluster {
             urls: Vec::new(),
             worker_urls: Vec::new(),
             pause: Pause::default(),
+            orderly: Pause::default(),
+            lost: Mutex::default(),
             postgres_clock,
             redis_clock,
             to_postgres,

@@ -58,6 +58,7 @@ faults! {
     PostgresReplyLost: "replies of Postgres lost",
     PostgresIdleRestarted: "Postgres restarted in order while idle",
     PostgresReadOnly: "Postgres read-only for a while",
+    PostgresFailover: "Postgres failed over to a standby that lagged",
     RedisAlmostFull: "Redis at the edge of its memory",
     RedisClockForward: "Redis' clock steps forward",
     RedisClockBack: "Redis' clock steps back",
@@ -111,7 +112,8 @@ impl Fault {
             | Self::PostgresFull
             | Self::PostgresNoConnections
             | Self::PostgresIdleRestarted
-            | Self::PostgresReadOnly => Target::Postgres,
+            | Self::PostgresReadOnly
+            | Self::PostgresFailover => Target::Postgres,
             Self::PostgresClockForward | Self::PostgresClockBack => Target::PostgresClock,
             Self::PostgresCut | Self::PostgresStalled | Self::PostgresReplyLost => {
                 Target::PostgresConnections
@@ -138,6 +140,7 @@ impl Fault {
                 | Self::PostgresBackendKilled
                 | Self::PostgresImmediate
                 | Self::PostgresFull
+                | Self::PostgresFailover
         )
     }
 

@@ -114,11 +114,12 @@ impl Cluster {
                 let mut postgres = self.postgres.lock().await;
                 postgres.without_connections(lasting).await?;
             }
+            Fault::PostgresFailover => self.fail_over(step).await?,
             Fault::PostgresReadOnly => self.postgres.lock().await.read_only(lasting).await?,
             Fault::PostgresIdleRestarted => {
                 // The lock comes first, so there is one pause at a time.
                 let mut postgres = self.postgres.lock().await;
-                let _paused = self.pause.begin().await;
+                let (_paused, _rests) = tokio::join!(self.pause.begin(), self.orderly.begin());
                 postgres.restarted_in_order(lasting).await?;
             }
             Fault::PostgresClockForward => step_clock(&self.postgres_clock, HOUR, step).await?,
@@ -142,6 +143,18 @@ impl Cluster {
             }
         }
         Ok(true)
+    }
+
+    /// Loses the last votes with their primary. Meanwhile the clients rest whose requests must all fit into the
+    /// ledger's order.
+    async fn fail_over(&self, step: &Step) -> anyhow::Result<()> {
+        let mut postgres = self.postgres.lock().await;
+        let standby = postgres.standby().await?;
+        let _rests = self.orderly.begin().await;
+        let point_to = |port| self.to_postgres.proxies.iter().for_each(|one| one.point_to(port));
+        let lost = postgres.failed_over(standby, step.lasting, point_to).await?;
+        self.lost.lock().await.add(lost);
+        Ok(())
     }
 
     /// Kills a worker that has written counts to their items, before its request to mark them

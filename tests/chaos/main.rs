@@ -13,6 +13,7 @@ mod cluster;
 mod credentials;
 mod faults;
 mod inject;
+mod keyed;
 mod pause;
 mod programs;
 mod quiescence;

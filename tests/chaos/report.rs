@@ -132,6 +132,19 @@ impl Report {
             self.sum(|round| round.drawn.restored),
             self.sum(|round| round.drawn.killed),
         );
+        text += &format!(
+            "{} votes by key, {} reads, {} answers that there is no such key; {} votes on an item that their clients did not name\n",
+            self.sum(|round| round.keyed.0),
+            self.sum(|round| round.keyed.2),
+            self.sum(|round| round.keyed.1),
+            self.sum(|round| round.verdict.misdirected),
+        );
+        text += &format!(
+            "{} acknowledged votes went with primaries of Postgres; {} ids of votes and {} of items were given out again\n",
+            self.sum(|round| round.verdict.went_with_primary),
+            self.sum(|round| round.given_again.0),
+            self.sum(|round| round.given_again.1),
+        );
         let mut shown: Vec<f64> = self
             .rounds
             .iter()

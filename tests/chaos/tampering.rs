@@ -44,7 +44,7 @@ pub async fn play(folder: &Path) -> anyhow::Result<()> {
     let settings = schedule::draw(SEED, None).settings;
     let cluster = Arc::new(Cluster::start(&folder, &template, &settings).await?);
     let owner = cluster.postgres.lock().await.owner();
-    let ballots = BallotClients::start(SEED, &cluster.urls, &cluster.pause, &owner).await?;
+    let ballots = BallotClients::start(SEED, &cluster.urls, &cluster.orderly, &owner).await?;
     let voiding = Voiding::start(SEED, &cluster, &owner, &folder).await?;
     let enough = until("there is something of each kind", LIMIT, async || {
         let is_enough = sqlx::query_scalar(IS_ENOUGH).fetch_one(&owner).await;
