@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use redis::aio::MultiplexedConnection;
-use sqlx::PgPool;
+use sqlx::{PgConnection, PgPool};
 
 use crate::records::Records;
 use crate::stores::VoteRow;
@@ -28,11 +28,18 @@ pub struct Verdict {
     pub went_with_primary: u64,
     /// In words.
     pub findings: Vec<String>,
+    /// Whether all findings are written out, for a test of the checks.
+    names_all: bool,
 }
 
 impl Verdict {
+    /// Writes out all findings from now on.
+    pub fn finds_all(&mut self) {
+        self.names_all = true;
+    }
+
     pub fn find(&mut self, finding: String) {
-        if self.findings.len() < NAMED_LIMIT {
+        if self.findings.len() < NAMED_LIMIT || self.names_all {
             self.findings.push(finding);
         }
     }
@@ -112,9 +119,13 @@ pub fn are_exact(counts: &[Counts]) -> bool {
 ///
 /// # Errors
 /// When Postgres does not answer.
-pub async fn verdict(records: &Records, counts: &[Counts], owner: &PgPool) -> anyhow::Result<Verdict> {
+pub async fn verdict(
+    records: &Records,
+    counts: &[Counts],
+    owner: &mut PgConnection,
+) -> anyhow::Result<Verdict> {
     let mut verdict = Verdict::default();
-    compare_rows(records, owner, &mut verdict).await?;
+    compare_rows(records, &mut *owner, &mut verdict).await?;
     for row in strays(owner).await? {
         verdict.misdirected += 1;
         verdict.find(format!(
@@ -142,7 +153,7 @@ pub async fn verdict(records: &Records, counts: &[Counts], owner: &PgPool) -> an
 ///
 /// # Errors
 /// When Postgres does not answer.
-async fn strays(owner: &PgPool) -> sqlx::Result<Vec<(i64, String, String)>> {
+async fn strays(owner: &mut PgConnection) -> sqlx::Result<Vec<(i64, String, String)>> {
     sqlx::query_as(
         "select vote.id, voter_id, name from vote join item on item.id = item_id
          where voter_id is not null
@@ -162,7 +173,7 @@ async fn strays(owner: &PgPool) -> sqlx::Result<Vec<(i64, String, String)>> {
 ///
 /// # Errors
 /// When Postgres does not answer.
-pub async fn rows(owner: &PgPool) -> sqlx::Result<HashSet<VoteRow>> {
+pub async fn rows(owner: &mut PgConnection) -> sqlx::Result<HashSet<VoteRow>> {
     let rows: Vec<VoteRow> = sqlx::query_as(
         "select vote.id, item_id, key, voter_id, value from vote join item on item.id = item_id
          where name like 'item %'",
@@ -174,7 +185,11 @@ pub async fn rows(owner: &PgPool) -> sqlx::Result<HashSet<VoteRow>> {
 
 type Row = (i64, i64, Option<String>, i16);
 
-async fn compare_rows(records: &Records, owner: &PgPool, verdict: &mut Verdict) -> anyhow::Result<()> {
+async fn compare_rows(
+    records: &Records,
+    owner: &mut PgConnection,
+    verdict: &mut Verdict,
+) -> anyhow::Result<()> {
     // The ruled clients check the votes on their own items.
     let rows: Vec<Row> = sqlx::query_as(
         "select id, item_id, voter_id, value from vote

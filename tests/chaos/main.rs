@@ -65,7 +65,7 @@ fn main() -> ExitCode {
             .block_on(short_run())
             .map_err(|error| Failed::from(format!("{error:#}")))
     });
-    let tampering = Trial::test("whatever_breaks_ballots_or_voidings_is_found", || {
+    let tampering = Trial::test("whatever_breaks_votes_ballots_or_voidings_is_found", || {
         let play = async { tampering::play(&folder("tampering")?).await };
         runtime()
             .and_then(|runtime| runtime.block_on(play))

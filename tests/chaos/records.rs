@@ -32,7 +32,7 @@ pub struct Acknowledged {
 }
 
 /// What the clients have seen.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Records {
     pub votes: Vec<Record>,
     /// The same votes, for the check of the answers. An anonymous vote that was sent twice is

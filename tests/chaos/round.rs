@@ -197,7 +197,7 @@ async fn load_and_repair(
     }
     let lost = cluster.lost.lock().await.clone();
     let owner = cluster.postgres.lock().await.owner();
-    let rows = check::rows(&owner).await?;
+    let rows = check::rows(&mut *owner.acquire().await?).await?;
     round.verdict.went_with_primary = records.take_out(&lost, |row| rows.contains(row));
     round.answered = answers::judge(&records, &windows);
     round.problems.extend(round.answered.findings.iter().cloned());
@@ -247,9 +247,9 @@ async fn judge(
     let mut redis = cluster.redis.lock().await.connection().await?;
     let counts = check::counts(&owner, &mut redis).await?;
     let went_with_primary = round.verdict.went_with_primary;
-    round.verdict = check::verdict(records, &counts, &owner).await?;
-    round.verdict.went_with_primary += went_with_primary;
     let mut session = owner.acquire().await?;
+    round.verdict = check::verdict(records, &counts, &mut session).await?;
+    round.verdict.went_with_primary += went_with_primary;
     keyed.judge(lost, &mut session, &mut round.verdict).await?;
     round.given_again = lost.given_again(&mut session).await?;
     round.problems.extend(round.verdict.findings.iter().cloned());

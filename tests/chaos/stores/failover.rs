@@ -22,6 +22,9 @@ const LOST_ITEMS: i64 = 64;
 /// How long the primary waits for them. Other faults may let nobody make an item.
 const LOST_ITEMS_LIMIT: Duration = Duration::from_secs(5);
 
+/// Longer than a round.
+const A_ROUND: Duration = Duration::from_secs(600);
+
 /// A row of the ledger, with the key of its item.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, sqlx::FromRow)]
 pub struct VoteRow {
@@ -71,6 +74,15 @@ impl AllLost {
         let lost = self.0.iter().flat_map(|lost| &lost.items);
         let items = lost.filter(|(id, key)| items.get(id).is_some_and(|now| now != key));
         Ok((votes.count() as u64, items.count() as u64))
+    }
+
+    /// The same losses, as if each primary had been gone when its round began.
+    pub fn earlier(&self) -> Self {
+        let mut earlier = self.clone();
+        for lost in &mut earlier.0 {
+            lost.at -= A_ROUND;
+        }
+        earlier
     }
 
     pub fn add(&mut self, lost: Lost) {
