@@ -181,13 +181,14 @@ impl Client {
         self.records.note(at, &replies);
         let record = &mut self.records.votes[at];
         let mut acknowledged = 0;
-        let throttled = replies
-            .iter()
-            .filter(|reply| matches!(reply.answer, ReplyTo::Throttled));
-        let throttled = throttled.count() as u64;
-        // A throttled request stores nothing, so it explains no row.
-        record.requests += replies.len() as u64 - throttled;
+        let count =
+            |is: fn(&ReplyTo) -> bool| replies.iter().filter(|reply| is(&reply.answer)).count() as u64;
+        let throttled = count(|answer| matches!(answer, ReplyTo::Throttled));
+        let ran_out = count(|answer| matches!(answer, ReplyTo::RanOut));
+        // A refused request stores nothing, so it explains no row.
+        record.requests += replies.len() as u64 - throttled - ran_out;
         self.records.throttled += throttled;
+        self.records.ran_out += ran_out;
         for reply in replies {
             match reply.answer {
                 ReplyTo::Acknowledged(answer) => {
@@ -203,7 +204,7 @@ impl Client {
                     }
                     acknowledged += 1;
                 }
-                ReplyTo::Open | ReplyTo::Throttled => {}
+                ReplyTo::Open | ReplyTo::Throttled | ReplyTo::RanOut => {}
                 ReplyTo::Wrong(why) => self.records.wrong_answers.push(why),
             }
         }
@@ -215,11 +216,11 @@ impl Client {
         let url = format!("{}/v1/items/{}/votes", self.servers[server], vote.item);
         let body = serde_json::json!({ "voter_id": vote.voter, "value": vote.value });
         let request = self.http.post(url).json(&body).timeout(limit);
-        let request = credentials::add(request, vote.voter.as_deref(), &mut self.random);
+        let (request, runs_out) = credentials::add(request, vote.voter.as_deref(), &mut self.random);
         let vote = format!("{vote:?}");
         async move {
             let began = Instant::now();
-            let answer = answer_to(request, &vote).await;
+            let answer = answer_to(request, &vote, runs_out).await;
             Reply {
                 began,
                 ended: Instant::now(),
@@ -262,7 +263,7 @@ impl Client {
     }
 }
 
-async fn answer_to(request: RequestBuilder, vote: &str) -> ReplyTo {
+async fn answer_to(request: RequestBuilder, vote: &str, runs_out: bool) -> ReplyTo {
     let Ok(response) = request.send().await else {
         return ReplyTo::Open;
     };
@@ -275,6 +276,7 @@ async fn answer_to(request: RequestBuilder, vote: &str) -> ReplyTo {
             Err(_) => ReplyTo::Open,
         },
         StatusCode::SERVICE_UNAVAILABLE if response.headers().contains_key("retry-after") => ReplyTo::Open,
+        StatusCode::UNAUTHORIZED if runs_out => ReplyTo::RanOut,
         StatusCode::TOO_MANY_REQUESTS if response.headers().contains_key("retry-after") => ReplyTo::Throttled,
         status => ReplyTo::Wrong(format!("{vote} was answered {status}")),
     }

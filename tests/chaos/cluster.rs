@@ -51,6 +51,8 @@ pub struct Cluster {
     pub orderly: Pause,
     /// What went with primaries of Postgres.
     pub lost: Mutex<AllLost>,
+    /// Each program's own clock: the servers come first, then the workers.
+    pub clocks: Vec<Clock>,
     pub postgres_clock: Clock,
     pub redis_clock: Clock,
     pub to_postgres: Connections,
@@ -113,6 +115,9 @@ impl Cluster {
             Clock::new(&folder)
         };
         let (postgres_clock, redis_clock) = (clock("postgres-clock")?, clock("redis-clock")?);
+        let clocks: anyhow::Result<Vec<Clock>> = (0..2 * PAIR)
+            .map(|at| clock(&format!("clock-of-program-{at}")))
+            .collect();
         let postgres = Postgres::start(folder, template, &postgres_clock).await?;
         sqlx::query("insert into item (name) select 'item ' || n from generate_series(1, $1) n")
             .bind(settings.items)
@@ -136,6 +141,7 @@ impl Cluster {
             pause: Pause::default(),
             orderly: Pause::default(),
             lost: Mutex::default(),
+            clocks: clocks?,
             postgres_clock,
             redis_clock,
             to_postgres,
@@ -183,11 +189,12 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// A command for a program, with its own proxies before the stores.
+    /// A command for a program, with its own clock and its own proxies before the stores.
     async fn command(&self, binary: &str, role: Role, at: usize) -> Command {
         let mut command = command(binary);
         command
             .envs(self.environment(role, at).await)
+            .envs(self.clocks[at].variables())
             .env("RUST_LOG", "info,tally=debug,sync_worker=debug,tally::web=info");
         command
     }

@@ -64,6 +64,10 @@ faults! {
     RedisClockBack: "Redis' clock steps back",
     PostgresClockForward: "Postgres' clock steps forward",
     PostgresClockBack: "Postgres' clock steps back",
+    ServerClockForward: "a server's own clock steps forward",
+    ServerClockBack: "a server's own clock steps back",
+    WorkerClockForward: "a worker's own clock steps forward",
+    WorkerClockBack: "a worker's own clock steps back",
     RowLocked: "an item's row locked",
     SnapshotHeld: "a report's snapshot held open",
     Tenant: "another tenant in Redis' database",
@@ -73,7 +77,9 @@ faults! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     Server,
+    ServerClock,
     Worker,
+    WorkerClock,
     Redis,
     RedisClock,
     RedisConnections,
@@ -103,6 +109,8 @@ impl Fault {
             | Self::RedisScriptsFlushed
             | Self::RedisFull
             | Self::RedisAlmostFull => Target::Redis,
+            Self::ServerClockForward | Self::ServerClockBack => Target::ServerClock,
+            Self::WorkerClockForward | Self::WorkerClockBack => Target::WorkerClock,
             Self::RedisClockForward | Self::RedisClockBack => Target::RedisClock,
             Self::RedisCut | Self::RedisStalled | Self::RedisReplyLost => Target::RedisConnections,
             Self::PostgresKilled
@@ -170,7 +178,11 @@ impl Fault {
             Self::RedisClockForward
             | Self::RedisClockBack
             | Self::PostgresClockForward
-            | Self::PostgresClockBack => random.random_range(500..4000),
+            | Self::PostgresClockBack
+            | Self::ServerClockForward
+            | Self::ServerClockBack
+            | Self::WorkerClockForward
+            | Self::WorkerClockBack => random.random_range(500..4000),
             _ => random.random_range(50..1200),
         };
         Duration::from_millis(milliseconds)

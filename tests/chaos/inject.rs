@@ -40,11 +40,29 @@ fn back(step: &Step) -> i64 {
     }
 }
 
-/// Steps a clock. After a while, steps it back to where it was, or leaves it.
+/// How far a program's own clock steps back.
+fn own_back(step: &Step) -> i64 {
+    match step.program {
+        None => -HOUR,
+        Some(program) if program < PAIR => TEN_MINUTES_BACK,
+        Some(_) => TWENTY_SECONDS_BACK,
+    }
+}
+
+/// Steps a store's clock. After a while, steps it back to where it was, or leaves it.
 async fn step_clock(clock: &Clock, by: i64, step: &Step) -> anyhow::Result<()> {
+    step_and_return(clock, by, step.lasting, step.which == 0).await
+}
+
+/// The same for the clock of one program, which keeps it when it is started again.
+async fn step_own_clock(clock: &Clock, by: i64, step: &Step) -> anyhow::Result<()> {
+    step_and_return(clock, by, step.lasting, step.at.as_millis() % 2 == 0).await
+}
+
+async fn step_and_return(clock: &Clock, by: i64, lasting: Duration, returns: bool) -> anyhow::Result<()> {
     clock.step(by)?;
-    sleep(step.lasting).await;
-    if step.which == 0 {
+    sleep(lasting).await;
+    if returns {
         clock.step(-by)?;
     }
     Ok(())
@@ -121,6 +139,14 @@ impl Cluster {
                 let mut postgres = self.postgres.lock().await;
                 let (_paused, _rests) = tokio::join!(self.pause.begin(), self.orderly.begin());
                 postgres.restarted_in_order(lasting).await?;
+            }
+            Fault::ServerClockForward => step_own_clock(&self.clocks[step.which], HOUR, step).await?,
+            Fault::ServerClockBack => step_own_clock(&self.clocks[step.which], own_back(step), step).await?,
+            Fault::WorkerClockForward => {
+                step_own_clock(&self.clocks[PAIR + step.which], HOUR, step).await?;
+            }
+            Fault::WorkerClockBack => {
+                step_own_clock(&self.clocks[PAIR + step.which], own_back(step), step).await?;
             }
             Fault::PostgresClockForward => step_clock(&self.postgres_clock, HOUR, step).await?,
             Fault::PostgresClockBack => step_clock(&self.postgres_clock, back(step), step).await?,

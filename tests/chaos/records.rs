@@ -42,6 +42,8 @@ pub struct Records {
     pub answers: Vec<Answer>,
     /// Votes that a throttle refused.
     pub throttled: u64,
+    /// Votes whose tokens had run out, by the clock of the server.
+    pub ran_out: u64,
     /// Answers that Tally must never give.
     pub wrong_answers: Vec<String>,
 }
@@ -80,6 +82,8 @@ pub enum ReplyTo {
     Open,
     /// Refused by a throttle: certainly not stored.
     Throttled,
+    /// Refused because its token had run out: certainly not stored.
+    RanOut,
     Wrong(String),
 }
 
@@ -97,6 +101,7 @@ impl Records {
         self.timed.extend(one.timed);
         self.answers.extend(one.answers);
         self.throttled += one.throttled;
+        self.ran_out += one.ran_out;
         self.wrong_answers.extend(one.wrong_answers);
     }
 
@@ -140,7 +145,7 @@ impl Records {
     pub fn note(&mut self, at: usize, replies: &[Reply]) {
         let record = &mut self.votes[at];
         for reply in replies {
-            if matches!(reply.answer, ReplyTo::Throttled) {
+            if matches!(reply.answer, ReplyTo::Throttled | ReplyTo::RanOut) {
                 continue;
             }
             let known = record.timed.filter(|_| record.voter.is_some());

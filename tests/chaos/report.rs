@@ -164,8 +164,9 @@ impl Report {
                 .count(),
         );
         text += &format!(
-            "{} votes refused by throttles\n",
-            self.sum(|round| round.drawn.throttled)
+            "{} votes refused by throttles, {} because their tokens had run out by a server's clock\n",
+            self.sum(|round| round.drawn.throttled),
+            self.sum(|round| round.drawn.ran_out)
         );
         text
     }

@@ -46,6 +46,8 @@ pub struct Drawn {
     pub killed: u64,
     /// Votes that a throttle refused.
     pub throttled: u64,
+    /// Votes whose tokens had run out, by the clock of a server that was ahead.
+    pub ran_out: u64,
 }
 
 /// The result of a round.
@@ -214,7 +216,13 @@ async fn load_and_repair(
         restored,
         killed: voiding.killed,
         throttled: records.throttled,
+        ran_out: records.ran_out,
     };
+    let is_ahead = |one: &Injected| one.fault == Fault::ServerClockForward;
+    if records.ran_out > 0 && !round.injected.iter().any(is_ahead) {
+        let why = "tokens had run out, and no server's clock was ahead";
+        round.problems.push(why.to_owned());
+    }
     let mut owner = owner.acquire().await?;
     round.problems.extend(ballots.judge(&mut owner).await?);
     round.problems.extend(voiding.judge(&mut owner).await?);

@@ -108,7 +108,7 @@ fn take_turns(steps: &mut [Step]) {
     for step in steps {
         let target = step.fault.target();
         let which = match target {
-            Target::Server | Target::Worker => step.which,
+            Target::Server | Target::Worker | Target::ServerClock | Target::WorkerClock => step.which,
             _ => 0,
         };
         let free_from = free_from.entry((target, which)).or_default();
@@ -134,6 +134,7 @@ fn dealt(seed: u64, random: &mut StdRng) -> Vec<Fault> {
                     | Target::RedisClock
                     | Target::RedisDatabase
                     | Target::Worker
+                    | Target::WorkerClock
             ),
             // Every fault of Postgres; none of Redis.
             (2, target) => !matches!(
@@ -141,7 +142,13 @@ fn dealt(seed: u64, random: &mut StdRng) -> Vec<Fault> {
                 Target::Redis | Target::RedisConnections | Target::RedisClock | Target::RedisDatabase
             ),
             // The worst faults, together.
-            (_, target) => epoch || matches!(target, Target::Server | Target::PostgresConnections),
+            (_, target) => {
+                epoch
+                    || matches!(
+                        target,
+                        Target::Server | Target::ServerClock | Target::PostgresConnections
+                    )
+            }
         }
     };
     let mut faults: Vec<Fault> = Fault::ALL.iter().copied().filter(wanted).collect();
