@@ -40,6 +40,9 @@ bench: prepare ## Compare Tally with other ways of counting votes; QUICK=1 in fo
 bench-tables: prepare ## Write the tables of the last `make bench` into README, docs/benchmarks.md and docs/runs
 	$(CARGO) bench --quiet --locked --bench compare -- tables
 
+readers: prepare ## Vote while 64 readers search and list a million items: READ_SECONDS=20, READERS=64
+	$(CARGO) bench --locked --bench readers
+
 soak: prepare ## Vote for half an hour and see that nothing grows: MINUTES=30, or SECONDS=180
 	$(CARGO) bench --locked --bench soak
 

@@ -1,7 +1,8 @@
-//! Moments: times of the database's clock.
+//! Moments: times, most of them of the database's clock.
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Serialize, Serializer};
 use time::OffsetDateTime;
@@ -17,6 +18,12 @@ pub struct Moment(i64);
 pub struct InvalidMoment;
 
 impl Moment {
+    /// The time now, by this machine's clock. 1970, if that is earlier.
+    pub fn now() -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+    }
+
     /// From µs since 1970.
     pub fn from_micros(micros: i64) -> Self {
         Self(micros)

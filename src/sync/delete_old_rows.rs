@@ -6,6 +6,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::{SyncError, Worker};
+use crate::domain::Moment;
 use crate::ledger::Job;
 
 /// About how often a worker looks for what is old.
@@ -72,7 +73,7 @@ impl Worker {
             loop {
                 let started = Instant::now();
                 let (deleted, is_more) = match old {
-                    Old::Keys => self.ledger.delete_old_keys(run.lease()).await?,
+                    Old::Keys => self.ledger.delete_old_keys(Moment::now(), run.lease()).await?,
                     Old::Addresses(age) => self.ledger.delete_old_addresses(age, run.lease()).await?,
                 };
                 total += deleted;

@@ -25,6 +25,7 @@ mod schedule;
 mod shown_state;
 mod slow_scan;
 mod spacing;
+mod timetable;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};

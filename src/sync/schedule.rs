@@ -4,11 +4,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, oneshot};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
-use tokio_cron_scheduler::{Job, JobScheduler};
 
 use super::roll_up::ROLL_UP_EVERY;
+use super::timetable::Timetable;
 use super::{AuditReport, FlushReport, Repair, SyncError, Worker};
 use crate::telemetry::name;
 
@@ -44,10 +44,12 @@ pub struct Schedule {
 pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
     // The name by which the tables of jobs call it.
     tracing::info!(worker = worker.ledger.name(), "working");
-    let mut scheduler = JobScheduler::new().await?;
     let audits = Audits::of(&worker);
-    scheduler.add(audit_job(audits.clone(), schedule)?).await?;
-    scheduler.start().await?;
+    let timetable = Timetable::begin(audits.clone(), schedule.audit_cron.clone()).await?;
+    let (no_more_audits, is_stopped) = oneshot::channel::<()>();
+    let auditing = tokio::spawn(timetable.keep_until(async {
+        let _ = is_stopped.await;
+    }));
 
     let mut stop = pin!(stop);
     // Not the scheduler's ticks: it polls its jobs twice a second at best.
@@ -98,9 +100,8 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
         worker.watch.set_failing(failing_since);
     }
     worker.stop();
-    if let Err(error) = scheduler.shutdown().await {
-        tracing::warn!(%error, "the schedule did not end");
-    }
+    drop(no_more_audits);
+    let _ = auditing.await;
     let last_flush = async {
         worker.check_owner().await?;
         worker.flush_unsaved().await
@@ -200,13 +201,6 @@ fn note(passed: Result<FlushReport, SyncError>, failing_since: &mut Option<Insta
     }
 }
 
-fn audit_job(audits: Audits, schedule: &Schedule) -> anyhow::Result<Job> {
-    Ok(Job::new_async(schedule.audit_cron.as_str(), move |_, _| {
-        let audits = audits.clone();
-        Box::pin(async move { audits.in_its_time().await })
-    })?)
-}
-
 /// The audits of a worker, one at a time. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Audits {
@@ -225,7 +219,7 @@ impl Audits {
     }
 
     /// Audits because the schedule says so.
-    async fn in_its_time(&self) {
+    pub async fn in_its_time(&self) {
         let Ok(_guard) = self.running.try_lock() else {
             tracing::warn!("the last audit is still running: this one is skipped");
             return;

@@ -143,6 +143,8 @@ metrics! {
     REDIS_AVAILABLE = "tally_redis_available", Gauge of "0 or 1", Server;
     /// How often Redis stopped answering this server.
     REDIS_FAILURES = "tally_redis_failures_total", Counter of "failures", Server;
+    /// How far this server's clock is ahead of Postgres' clock, to half the time of a query.
+    CLOCK_AHEAD = "tally_clock_ahead_seconds", Gauge of "seconds", Server;
     /// Live counts that were written behind to their items.
     FLUSHED = "tally_flushed_counts_total", Counter of "counts", Worker;
     /// Live counts that were deleted because they were saved and idle.

@@ -123,6 +123,14 @@ impl ServerLedger {
         Ok(jobs.collect())
     }
 
+    /// The time now, by Postgres' clock.
+    pub async fn now(&self) -> Result<Moment, LedgerError> {
+        let micros = sqlx::query_scalar!(
+            r#"select (extract(epoch from clock_timestamp()) * 1000000)::bigint as "micros!""#
+        );
+        Ok(Moment::from_micros(micros.fetch_one(&self.database.pool).await?))
+    }
+
     /// Asks the workers for an audit outside the schedule. It is an administrative act, unless
     /// someone has asked already. Returns when the audit was asked for.
     pub async fn ask_audit(&self, actor: Actor) -> Result<Moment, LedgerError> {

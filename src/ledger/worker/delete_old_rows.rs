@@ -4,26 +4,29 @@ use std::time::Duration;
 
 use super::WorkerLedger;
 use super::jobs::JobLease;
+use crate::domain::Moment;
 use crate::ledger::LedgerError;
 
-/// How long an idempotency key is kept, by Postgres' clock.
+/// How long an idempotency key is kept, by the clocks of Postgres and of the worker.
 pub const IDEMPOTENCY_KEY_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 /// Rows that one statement deletes, at the most.
 const DELETE_LIMIT_ROWS: i64 = 2500;
 
 impl WorkerLedger {
     /// Deletes idempotency keys that are older than [`IDEMPOTENCY_KEY_AGE`], under the lease of
-    /// [`super::Job::DeleteKeys`]. Returns how many, and whether there may be more.
+    /// [`super::Job::DeleteKeys`]. The worker's clock shows `now`. Returns how many, and whether there
+    /// may be more.
     ///
     /// # Errors
     /// When the lease is lost ([`Overtaken::LeaseLost`](crate::ledger::Overtaken::LeaseLost)), or Postgres is unavailable.
-    pub async fn delete_old_keys(&self, lease: &JobLease) -> Result<(i64, bool), LedgerError> {
+    pub async fn delete_old_keys(&self, now: Moment, lease: &JobLease) -> Result<(i64, bool), LedgerError> {
         let deleted = sqlx::query_file!(
             "src/ledger/sql/delete_old_keys.sql",
             seconds(IDEMPOTENCY_KEY_AGE),
             DELETE_LIMIT_ROWS,
             lease.number(),
-            lease.holder()
+            lease.holder(),
+            now.micros()
         )
         .fetch_one(&self.database.pool)
         .await?;

@@ -18,8 +18,8 @@ use crate::domain::{SecretKeys, VoterId};
 pub const VOTER_COOKIE: &str = "__Host-voter";
 /// How long a cookie is valid: the longest that browsers keep one (RFC 6265bis, 5.5).
 pub const VOTER_COOKIE_LIMIT_AGE: Duration = Duration::from_secs(400 * 86_400);
-/// How far in the future a cookie may have been issued, by a server whose clock is ahead.
-const CLOCK_LIMIT_SKEW: Duration = Duration::from_secs(300);
+/// A cookie that was issued further in the future than this, by a server whose clock is ahead, is renewed.
+const CLOCK_LIMIT_AHEAD: Duration = Duration::from_secs(300);
 /// Random bytes in the id of a visitor: 128 bits.
 const VISITOR_BYTES: usize = 16;
 /// The beginning of each signed text. A signature made for another purpose is not valid here.
@@ -44,7 +44,7 @@ pub enum FoundCookie {
     /// There is no cookie.
     None,
     /// A valid cookie of this voter. With `is_renewed` the answer should have a new cookie, because another
-    /// key signs now, or half of the cookie's time is over.
+    /// key signs now, half of the cookie's time is over, or the cookie's time is far in the future.
     Voter { voter_id: VoterId, is_renewed: bool },
     /// None of the keys has signed the cookie, it is too old, or there are several cookies.
     NotValid,
@@ -83,15 +83,17 @@ impl VoterCookies {
         let by = self.0.signer(&text, &signature)?;
         let (issued_at, voter) = signed.split_once('.')?;
         let issued_at = UNIX_EPOCH.checked_add(Duration::from_secs(issued_at.parse().ok()?))?;
-        let age = match now.duration_since(issued_at) {
-            Ok(age) if age < VOTER_COOKIE_LIMIT_AGE => age,
-            Err(early) if early.duration() <= CLOCK_LIMIT_SKEW => Duration::ZERO,
-            _ => return None,
+        let (age, is_ahead) = match now.duration_since(issued_at) {
+            Ok(age) if age < VOTER_COOKIE_LIMIT_AGE => (age, false),
+            Ok(_) => return None,
+            // Only a server can have signed it, so a clock is wrong: perhaps this server's. To refuse the
+            // cookie would make its voter a new one, who votes once more.
+            Err(early) => (Duration::ZERO, early.duration() > CLOCK_LIMIT_AHEAD),
         };
         let voter = String::from_utf8(URL_SAFE_NO_PAD.decode(voter).ok()?).ok()?;
         Some(FoundCookie::Voter {
             voter_id: VoterId::parse(voter).ok()?,
-            is_renewed: by != 0 || age >= VOTER_COOKIE_LIMIT_AGE / 2,
+            is_renewed: by != 0 || is_ahead || age >= VOTER_COOKIE_LIMIT_AGE / 2,
         })
     }
 
@@ -236,8 +238,16 @@ mod tests {
         assert_eq!(find(now + 200 * DAY), voter(true));
         assert_eq!(find(now + 399 * DAY), voter(true));
         assert_eq!(find(now + 400 * DAY), FoundCookie::NotValid);
+    }
+
+    #[test]
+    fn a_cookie_of_a_server_whose_clock_is_ahead_is_valid_and_renewed() {
+        let (keys, now) = (keys(&['a']), SystemTime::now());
+        let cookie = format!("__Host-voter={}", keys.sign(&ada(), now).expect("a cookie"));
+        let find = |at| find(&keys, &[&cookie], at);
         assert_eq!(find(now - Duration::from_secs(200)), voter(false));
-        assert_eq!(find(now - DAY), FoundCookie::NotValid);
+        assert_eq!(find(now - Duration::from_secs(600)), voter(true));
+        assert_eq!(find(now - 1000 * DAY), voter(true));
     }
 
     #[test]

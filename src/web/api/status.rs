@@ -14,7 +14,6 @@ use crate::telemetry::VOTE_OUTCOMES;
 use crate::web::access::Admin;
 use crate::web::api::state::AppState;
 use crate::web::describe::{problems, values};
-use crate::web::status;
 use crate::web::status::{Figures, Histogram, Lately, workers_and_jobs};
 
 /// The state of a server and its workers.
@@ -309,7 +308,7 @@ pub async fn show(_: Admin, state: web::Data<AppState>) -> HttpResponse {
     HttpResponse::Ok()
         .insert_header((header::CACHE_CONTROL, "no-store"))
         .json(StatusBody {
-            at: status::now(),
+            at: Moment::now(),
             started_at: state.status.started_at(),
             operator_login: state.operator.is_set(),
             stores: StoresBody {

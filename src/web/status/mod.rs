@@ -1,9 +1,11 @@
 //! The state of the server, now and in the last hour, for people.
 //!
+//! - `clock`: how far the server's clock is from Postgres'.
 //! - `figures`: the metrics at one moment.
 //! - `curves`: the curves over time, and what is normal.
 //! - `history`: the samples of the last hour.
 
+mod clock;
 mod curves;
 mod figures;
 mod history;
@@ -15,6 +17,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
+use clock::ClockWatch;
 pub use curves::CURVES;
 use curves::{Surroundings, Workers};
 pub use figures::{Figures, Histogram};
@@ -51,16 +54,11 @@ fn unix_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Returns the time now, by this machine's clock.
-pub fn now() -> Moment {
-    Moment::from_micros(i64::try_from(unix_time().as_micros()).unwrap_or(i64::MAX))
-}
-
 impl Status {
     /// Makes the status of a server that starts now and has these metrics.
     pub fn new(metrics: PrometheusHandle) -> Self {
         Self(Arc::new(Inner {
-            started_at: now(),
+            started_at: Moment::now(),
             began: Instant::now(),
             metrics,
             history: Mutex::default(),
@@ -98,8 +96,10 @@ impl Status {
     pub async fn keep_sampling(self, ledger: ServerLedger, live_counts: LiveCounts) {
         let mut ticks = interval(Duration::from_secs(SAMPLE_EVERY_SECONDS.into()));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let mut clock_watch = ClockWatch::default();
         loop {
             ticks.tick().await;
+            clock_watch.look(&ledger).await;
             let around = surroundings(&ledger, &live_counts).await;
             let metrics = self.0.metrics.clone();
             let figures = spawn_blocking(move || Figures::read(&metrics.render())).await;

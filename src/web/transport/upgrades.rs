@@ -6,7 +6,8 @@
 //! changes the last letter of the header's name, and of the word `upgrade` in the header Connection.
 //!
 //! It looks at the beginning of every line, also of bodies, since it does not know where a head ends. Bodies
-//! are JSON, in which no line begins with one of these words.
+//! are JSON, in which no line begins with one of these words. A body in chunks is cut anywhere: the line behind
+//! the size of a chunk is left as it is.
 
 const OFFER: &[u8] = b"upgrade";
 const CONNECTION: &[u8] = b"connection:";
@@ -18,6 +19,10 @@ const INSTEAD: u8 = b'-';
 enum At {
     #[default]
     LineStart,
+    /// In a line that has only hexadecimal digits so far: perhaps the size of a chunk of a body.
+    Size,
+    /// Behind such digits.
+    AfterSize,
     /// In a line that may begin with [`OFFER`]: so many letters are the same.
     Offer(usize),
     /// In a line that may begin with [`CONNECTION`].
@@ -62,7 +67,12 @@ impl At {
     /// Returns the place after this byte, and whether the byte ends an offer.
     fn after(self, byte: u8) -> (Self, bool) {
         if byte == b'\n' {
-            return (Self::LineStart, false);
+            let next = match self {
+                // Whatever the chunk begins with, it is the sender's.
+                Self::AfterSize => Self::OtherLine,
+                _ => Self::LineStart,
+            };
+            return (next, false);
         }
         let is = |word: &[u8], at: usize| {
             word.get(at)
@@ -78,7 +88,15 @@ impl At {
                 (Self::Word(0), false)
             }
             Self::Connection(at) if is(CONNECTION, at) => (Self::Connection(at + 1), false),
-            Self::LineStart | Self::Offer(_) | Self::Connection(_) | Self::OtherLine => {
+            // A "c" begins both a size and [`CONNECTION`].
+            Self::LineStart | Self::Size | Self::Connection(1) if byte.is_ascii_hexdigit() => {
+                (Self::Size, false)
+            }
+            Self::Size | Self::Connection(1) if matches!(byte, b'\r' | b';' | b' ' | b'\t') => {
+                (Self::AfterSize, false)
+            }
+            Self::AfterSize => (Self::AfterSize, false),
+            Self::LineStart | Self::Size | Self::Offer(_) | Self::Connection(_) | Self::OtherLine => {
                 (Self::OtherLine, false)
             }
             Self::Word(_) | Self::OtherWord if matches!(byte, b',' | b' ' | b'\t') => (Self::Word(0), false),
@@ -127,6 +145,31 @@ mod tests {
              content-length: 40\r\n\r\n{\n  \"upgrade\": 1,\n  \"connection\": \"upgrade\"\r\n}";
         for length in [1, 2, 3, 7, request.len()] {
             assert_eq!(without_offers(request, length), request);
+        }
+    }
+
+    #[test]
+    fn a_body_in_chunks_stays_as_it_is_wherever_it_is_cut() {
+        let head = "POST /v1/items/1/votes HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let offer = "Accept: */*\r\nUpgrade: h2c\r\n";
+        let body = "{\"voter_id\":\"upgrade-connection: upgrade\",\n  \"value\":1}";
+        for cut in 1..body.len() {
+            let (first, second) = body.split_at(cut);
+            let chunks = format!(
+                "{:x}\r\n{first}\r\n{:X};a=b\r\n{second}\r\n0\r\n\r\n",
+                first.len(),
+                second.len()
+            );
+            // The next request on the connection still has its offer taken out.
+            let request = format!("{head}{chunks}GET / HTTP/1.1\r\n{offer}\r\n");
+            let left = format!("{head}{chunks}GET / HTTP/1.1\r\nAccept: */*\r\nUpgrad-: h2c\r\n\r\n");
+            for length in [1, 2, 3, 5, request.len()] {
+                assert_eq!(
+                    without_offers(&request, length),
+                    left,
+                    "cut at {cut}, pieces of {length}"
+                );
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
+use tally::domain::Moment;
 use tally::ledger::Job;
 use tokio::task::JoinSet;
 
@@ -288,7 +289,13 @@ async fn an_invalid_idempotency_key_is_refused_and_old_keys_are_deleted() {
         .await
         .expect("Postgres answers");
     let lease = taken.lease.expect("nobody deletes keys");
-    let deleted = tally.ledger.delete_old_keys(&lease).await;
+    // Postgres' clock alone was set a day ahead: the keys are older by it than by the worker's.
+    let yesterday = Moment::from_micros(Moment::now().micros() - 86_400_000_000);
+    let deleted = tally.ledger.delete_old_keys(yesterday, &lease).await;
+    assert_eq!(deleted.expect("Postgres answers"), (0, false));
+    // The worker's clock alone.
+    let tomorrow = Moment::from_micros(Moment::now().micros() + 86_400_000_000);
+    let deleted = tally.ledger.delete_old_keys(tomorrow, &lease).await;
     assert_eq!(deleted.expect("Postgres answers"), (1, false));
     let (_, fresh) = post(&tally, &tally.base, &path, "fresh", &json!({})).await;
     assert_eq!(fresh["repeated"], true);

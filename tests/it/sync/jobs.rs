@@ -6,6 +6,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::json;
 use sqlx::PgPool;
+use tally::domain::Moment;
 use tally::ledger::{Job, LedgerError, Overtaken, Pacing, Role, RunOutcome, WorkerLedger};
 
 use crate::helpers::eventually;
@@ -196,7 +197,12 @@ async fn after_a_takeover_by(taker: impl FnOnce(&Stores, &WorkerLedger) -> Worke
             .await
             .map(|_| ())
     ));
-    assert!(is_lost(first.delete_old_keys(&delete_keys).await.map(|_| ())));
+    assert!(is_lost(
+        first
+            .delete_old_keys(Moment::now(), &delete_keys)
+            .await
+            .map(|_| ())
+    ));
     let deleted = first.delete_old_addresses(DAY, &delete_addresses).await;
     assert!(is_lost(deleted.map(|_| ())));
     assert!(is_lost(first.sum_recent(&sum_recent).await.map(|_| ())));
@@ -223,7 +229,10 @@ async fn after_a_takeover_by(taker: impl FnOnce(&Stores, &WorkerLedger) -> Worke
         .await
         .expect("it is held");
     second.check_job(&audit).await.expect("it is held");
-    let deleted = second.delete_old_keys(&delete_keys).await.expect("it is held");
+    let deleted = second
+        .delete_old_keys(Moment::now(), &delete_keys)
+        .await
+        .expect("it is held");
     assert_eq!(deleted, (1, false));
     let deleted = second.delete_old_addresses(DAY, &delete_addresses).await;
     assert_eq!(deleted.expect("it is held"), (1, false));
