@@ -162,6 +162,7 @@ async fn strays(owner: &mut PgConnection) -> sqlx::Result<Vec<(i64, String, Stri
                    when 'ruled' then name not in ('changed', 'limited', 'one', 'two')
                    when 'voided' then name not like 'voided %'
                    when 'keyed' then key is null
+                   when 'throttled' then name <> 'throttled'
                    else true
                end",
     )

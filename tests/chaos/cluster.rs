@@ -22,7 +22,8 @@ use crate::pause::Pause;
 use crate::programs::{SHUTDOWN_LIMIT, SYNC_WORKER, TALLY, until_started};
 use crate::ruled;
 use crate::schedule::{PAIR, Settings, Step};
-use crate::stores::{AllLost, Postgres, Redis};
+use crate::stores::{AllLost, Postgres, Redis, sessions};
+use crate::throttled;
 use crate::voiding;
 
 /// A loopback address for this cluster alone, if the system has more than one. While a program
@@ -126,7 +127,9 @@ impl Cluster {
         ruled::create(&postgres.owner()).await?;
         ballots::create(&postgres.owner()).await?;
         voiding::create(&postgres.owner()).await?;
+        throttled::create(&postgres.owner()).await?;
         credentials::create(&postgres.owner()).await?;
+        sessions::set(&postgres.owner(), &settings.sessions).await?;
         let redis = Redis::start(folder, &redis_clock).await?;
         let to_postgres = Connections::start(postgres.port()).await?;
         let to_redis = Connections::start(redis.port()).await?;

@@ -28,12 +28,15 @@ const TOKEN_LIMIT: Duration = Duration::from_secs(30 * 86_400);
 const SHORT_TOKEN_LIMIT: Duration = Duration::from_secs(1800);
 /// The part of the others.
 const SHORT: f64 = 0.2;
-/// The first one refuses now and then. The others look at each vote, and refuse hardly any.
-const THROTTLES: &str = "item:100/1s,voter:50/1s,address:100000/1s";
+/// The first one refuses now and then, and the two with a day what [`crate::throttled`] sends. The others look
+/// at each vote, and refuse hardly any. A vote of a backend has no address, and an anonymous one no voter.
+const THROTTLES: &str =
+    "item:100/1s,voter:60/1s,address:100000/1s,voter:400/24h,item:100000/10s,address:6/24h";
 
 /// A server's settings.
-pub fn settings() -> [(&'static str, &'static str); 6] {
+pub fn settings() -> [(&'static str, &'static str); 7] {
     [
+        ("TALLY_PROXIES", "127.0.0.0/8"),
         ("TALLY_OPEN", ""),
         ("TALLY_COOKIE_KEYS", COOKIE_KEY),
         ("TALLY_JWT_SECRET", SECRET),
@@ -70,6 +73,9 @@ pub fn backend() -> reqwest::Client {
 /// Adds one of the credentials that may cast this voter's vote. Returns also whether it runs out at a server
 /// whose clock is ahead.
 pub fn add(request: RequestBuilder, voter: Option<&str>, random: &mut StdRng) -> (RequestBuilder, bool) {
+    // An address of its own, as a proxy names it.
+    let [a, b, c] = random.random::<[u8; 3]>();
+    let request = request.header("x-forwarded-for", format!("10.{a}.{b}.{c}"));
     match (voter, random.random_range(0..3)) {
         (Some(voter), 0) => (request.header("cookie", cookie(voter)), false),
         (Some(voter), 1) => {
@@ -79,6 +85,13 @@ pub fn add(request: RequestBuilder, voter: Option<&str>, random: &mut StdRng) ->
         }
         _ => (request.bearer_auth(API_KEY), false),
     }
+}
+
+/// Adds a token of this voter, and an address as a proxy names it.
+pub fn add_from(request: RequestBuilder, voter: &str, address: &str) -> RequestBuilder {
+    request
+        .header("x-forwarded-for", address)
+        .bearer_auth(token(voter, TOKEN_LIMIT))
 }
 
 fn cookie(voter: &str) -> String {

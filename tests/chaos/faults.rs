@@ -58,6 +58,7 @@ faults! {
     PostgresReplyLost: "replies of Postgres lost",
     PostgresIdleRestarted: "Postgres restarted in order while idle",
     PostgresReadOnly: "Postgres read-only for a while",
+    PostgresSessions: "hostile settings of sessions in Postgres",
     PostgresFailover: "Postgres failed over to a standby that lagged",
     RedisAlmostFull: "Redis at the edge of its memory",
     RedisClockForward: "Redis' clock steps forward",
@@ -121,6 +122,7 @@ impl Fault {
             | Self::PostgresNoConnections
             | Self::PostgresIdleRestarted
             | Self::PostgresReadOnly
+            | Self::PostgresSessions
             | Self::PostgresFailover => Target::Postgres,
             Self::PostgresClockForward | Self::PostgresClockBack => Target::PostgresClock,
             Self::PostgresCut | Self::PostgresStalled | Self::PostgresReplyLost => {
@@ -168,9 +170,10 @@ impl Fault {
             Self::PostgresStopped | Self::PostgresStalled => {
                 *[200, 800, 2000, 6500].choose(random).unwrap_or(&200)
             }
-            Self::PostgresNoConnections | Self::PostgresFull | Self::PostgresReadOnly => {
-                random.random_range(300..2500)
-            }
+            Self::PostgresNoConnections
+            | Self::PostgresFull
+            | Self::PostgresReadOnly
+            | Self::PostgresSessions => random.random_range(300..2500),
             // Shorter and longer than the worker waits for a row (500 ms).
             Self::RowLocked => random.random_range(200..5000),
             Self::SnapshotHeld => random.random_range(4000..8000),

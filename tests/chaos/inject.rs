@@ -3,6 +3,9 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
 use testkit::clock::Clock;
 use testkit::proxy::Proxy;
 use tokio::time::{sleep, timeout};
@@ -11,7 +14,7 @@ use crate::cluster::Cluster;
 use crate::faults::Fault;
 use crate::programs;
 use crate::schedule::{PAIR, Step};
-use crate::stores::{hold_row, hold_snapshot, write_beside};
+use crate::stores::{hold_row, hold_snapshot, sessions, write_beside};
 
 /// How long a fault waits for its worker to reach a certain point.
 const POINT_LIMIT: Duration = Duration::from_secs(4);
@@ -131,6 +134,17 @@ impl Cluster {
             Fault::PostgresNoConnections => {
                 let mut postgres = self.postgres.lock().await;
                 postgres.without_connections(lasting).await?;
+            }
+            Fault::PostgresSessions => {
+                let mut random = StdRng::seed_from_u64(step.at.as_nanos() as u64);
+                let mut settings = sessions::draw(&mut random);
+                settings.shuffle(&mut random);
+                settings.truncate(sessions::CHANGED);
+                let (is_read_only, ends_again) = (step.which == 0, step.program.is_none());
+                let mut postgres = self.postgres.lock().await;
+                postgres
+                    .sessions_changed(&settings, is_read_only, ends_again, lasting)
+                    .await?;
             }
             Fault::PostgresFailover => self.fail_over(step).await?,
             Fault::PostgresReadOnly => self.postgres.lock().await.read_only(lasting).await?,

@@ -25,6 +25,7 @@ mod scenarios;
 mod schedule;
 mod stores;
 mod tampering;
+mod throttled;
 mod voiding;
 mod watchers;
 mod windows;

@@ -145,6 +145,15 @@ impl Report {
             self.sum(|round| round.given_again.0),
             self.sum(|round| round.given_again.1),
         );
+        text += &format!(
+            "{} hostile settings of sessions in Postgres from the beginning on\n",
+            self.sum(|round| round.sessions),
+        );
+        text += &format!(
+            "{} attempts admitted by throttles with windows of a day, {} refused\n",
+            self.sum(|round| round.attempts.0),
+            self.sum(|round| round.attempts.1),
+        );
         let mut shown: Vec<f64> = self
             .rounds
             .iter()

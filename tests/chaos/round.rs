@@ -19,8 +19,9 @@ use crate::keyed::{KeyedClients, KeyedRecords};
 use crate::quiescence;
 use crate::records::Records;
 use crate::ruled::RuledClients;
-use crate::schedule::{AUDIT_OFTEN, LOAD, Schedule};
+use crate::schedule::{AUDIT_OFTEN, LOAD, PAIR, Schedule};
 use crate::stores::AllLost;
+use crate::throttled::ThrottledClients;
 use crate::voiding::Voiding;
 use crate::watchers::Watchers;
 use crate::windows::Windows;
@@ -68,6 +69,10 @@ pub struct Round {
     pub watched: (u64, u64),
     /// The time from exact counts until each watcher was shown them.
     pub shown_after: Option<Duration>,
+    /// Attempts that windows of a day admitted and refused.
+    pub attempts: (u64, u64),
+    /// Hostile settings of sessions that there were from the beginning on.
+    pub sessions: u64,
     /// Ids of votes, and of items, that went with a primary of Postgres and are others' now.
     pub given_again: (u64, u64),
     /// Requests that named an item by its key: votes that were acknowledged, answers that there is no such key,
@@ -105,6 +110,8 @@ pub async fn play(
         exact_after: None,
         watched: (0, 0),
         shown_after: None,
+        sessions: schedule.settings.sessions.len() as u64,
+        attempts: (0, 0),
         given_again: (0, 0),
         keyed: (0, 0, 0),
         problems: Vec::new(),
@@ -145,6 +152,7 @@ async fn load_and_repair(
     let ballots = BallotClients::start(schedule.seed, &cluster.urls, &cluster.orderly, &owner).await?;
     let voiding = Voiding::start(schedule.seed, cluster, &owner, folder).await?;
     let keyed = KeyedClients::start(schedule.seed, &cluster.urls, &cluster.pause);
+    let throttled = ThrottledClients::start(schedule.seed, &cluster.urls, &cluster.pause, &owner).await?;
     let acknowledged = clients.acknowledged();
     let mut faults = JoinSet::new();
     for step in &schedule.steps {
@@ -174,9 +182,10 @@ async fn load_and_repair(
     sleep_until(began + LOAD).await;
     // Every fault has ended by now.
     let repaired = Instant::now();
-    let (mut records, keyed, ruled, ballots, voiding) = tokio::try_join!(
+    let (mut records, keyed, throttled, ruled, ballots, voiding) = tokio::try_join!(
         clients.finish(),
         keyed.finish(),
+        throttled.finish(),
         ruled.finish(),
         ballots.finish(),
         voiding.finish()
@@ -205,6 +214,10 @@ async fn load_and_repair(
     round.problems.extend(round.answered.findings.iter().cloned());
     judge(cluster, &records, &keyed, &lost, round).await?;
     round.decided = ruled.answered;
+    round
+        .problems
+        .extend(throttled.judge(counted_anew(&round.injected)));
+    round.attempts = throttled.attempts();
     round.keyed = (keyed.acknowledged(), keyed.not_found, keyed.reads);
     round.problems.extend(ruled.judge(&owner).await?);
     let (voided, restored) = voiding.votes();
@@ -227,6 +240,24 @@ async fn load_and_repair(
     round.problems.extend(ballots.judge(&mut owner).await?);
     round.problems.extend(voiding.judge(&mut owner).await?);
     Ok(())
+}
+
+/// How often the windows of throttles may have begun anew: each server counts alone while Redis does not answer
+/// it, also on a busy machine, and forgets that when it is started again; and Redis may lose what it counted.
+fn counted_anew(injected: &[Injected]) -> u64 {
+    let begins_anew = |one: &&Injected| {
+        matches!(
+            one.fault,
+            Fault::ServerKilled
+                | Fault::ServerRestarted
+                | Fault::RedisKilled
+                | Fault::RedisEmpty
+                | Fault::RedisOlder
+                | Fault::RedisFailover
+                | Fault::RedisWiped
+        )
+    };
+    PAIR as u64 + injected.iter().filter(begins_anew).count() as u64
 }
 
 /// Waits until all counts are exact. Returns how long after `repaired` that was.

@@ -8,6 +8,7 @@ use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
 
 use crate::faults::{Fault, Target};
+use crate::stores::sessions::{self, SessionSetting};
 
 /// How long votes are cast and faults begin.
 pub const LOAD: Duration = Duration::from_secs(9);
@@ -46,6 +47,8 @@ pub struct Settings {
     pub audit_cron: &'static str,
     /// Whether the servers are open to everyone, without credentials and throttles.
     pub is_open: bool,
+    /// Settings of the programs' sessions in Postgres that they must not follow, from the beginning on.
+    pub sessions: Vec<SessionSetting>,
 }
 
 /// Every second, and once a year.
@@ -76,6 +79,7 @@ pub fn draw(seed: u64, only: Option<Fault>) -> Schedule {
         max_age: pick(&["700ms", "1h", "1h", "1h"], &mut random),
         audit_cron: pick(&[AUDIT_OFTEN, AUDIT_NEVER], &mut random),
         is_open: false,
+        sessions: sessions::draw(&mut random),
     };
     let mut faults = match only {
         Some(fault) => vec![fault; 3],

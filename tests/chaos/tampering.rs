@@ -16,8 +16,9 @@ use crate::cluster::Cluster;
 use crate::faults::Fault;
 use crate::keyed::{self, KeyedClients, KeyedRecords};
 use crate::records::Records;
-use crate::schedule::{self, Step};
+use crate::schedule::{self, PAIR, Step};
 use crate::stores::{self, AllLost};
+use crate::throttled::{self, ThrottledClients, ThrottledRecords};
 use crate::voiding::{self, Voiding, VoidingRecords};
 
 /// The round of this seed gives the settings, and none of its faults.
@@ -63,6 +64,7 @@ pub async fn play(folder: &Path) -> anyhow::Result<()> {
     let owner = cluster.postgres.lock().await.owner();
     let ballots = BallotClients::start(SEED, &cluster.urls, &cluster.orderly, &owner).await?;
     let voiding = Voiding::start(SEED, &cluster, &owner, &folder).await?;
+    let throttled = ThrottledClients::start(SEED, &cluster.urls, &cluster.pause, &owner).await?;
     let keyed = KeyedClients::start(SEED, &cluster.urls, &cluster.pause);
     let plain = Clients::start(SEED, CLIENTS, settings.items, &cluster.urls, &cluster.pause);
     let enough = until("there is something of each kind", LIMIT, async || {
@@ -71,14 +73,20 @@ pub async fn play(folder: &Path) -> anyhow::Result<()> {
     });
     enough.await?;
     cluster.inject(&FAILOVER).await?;
-    let (mut ballots, voiding, keyed, plain) =
-        tokio::try_join!(ballots.finish(), voiding.finish(), keyed.finish(), plain.finish())?;
+    let (mut ballots, voiding, keyed, plain, throttled) = tokio::try_join!(
+        ballots.finish(),
+        voiding.finish(),
+        keyed.finish(),
+        plain.finish(),
+        throttled.finish()
+    )?;
     let lost = cluster.lost.lock().await.clone();
     let checked = async {
         let mut owner = owner.acquire().await?;
         ballots::tampering::add_ballots(&mut ballots, &mut owner).await?;
         check(&mut owner, &ballots, &voiding).await?;
-        check_votes(&mut owner, &plain, &keyed, &lost).await
+        check_votes(&mut owner, &plain, &keyed, &lost).await?;
+        check_throttles(&throttled)
     };
     let checked = checked.await;
     cluster.stop().await;
@@ -162,6 +170,26 @@ async fn check_votes(
             missed.extend(not_found(&found, part, of));
         }
     }
+    if !missed.is_empty() {
+        bail!(missed.join("\n"));
+    }
+    Ok(())
+}
+
+/// The same for the throttles. Each server may have counted alone on a busy machine.
+fn check_throttles(records: &ThrottledRecords) -> anyhow::Result<()> {
+    let right = records.judge(PAIR as u64);
+    if !right.is_empty() || !throttled::tampering::is_enough(records) {
+        bail!("no throttle is broken yet, and some have refused: {right:#?}");
+    }
+    let broken = throttled::tampering::records(records).into_iter();
+    let missed: Vec<String> = broken
+        .enumerate()
+        .filter_map(|(at, (broken, part))| {
+            let found = broken.judge(0);
+            not_found(&found, part, &format!("records of throttles, {at}"))
+        })
+        .collect();
     if !missed.is_empty() {
         bail!(missed.join("\n"));
     }

@@ -3,6 +3,7 @@
 mod failover;
 mod postgres;
 mod redis;
+pub mod sessions;
 mod tenant;
 
 use std::path::Path;

@@ -27,7 +27,8 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 const OPEN_LIMIT: Duration = Duration::from_secs(2);
 
 /// Ends every session but the harness' own.
-const END_PROGRAMS: &str = "select pg_terminate_backend(pid) from pg_stat_activity where usename <> 'tally'";
+pub(super) const END_PROGRAMS: &str =
+    "select pg_terminate_backend(pid) from pg_stat_activity where usename <> 'tally'";
 
 /// Postgres, on a small disk of its own where one can be had.
 pub struct Postgres {
