@@ -375,4 +375,24 @@ impl PrivatePostgres {
         run_to_end("cp", ["-a".as_ref(), from.as_os_str(), to.as_os_str()]).await?;
         process::give(&to)
     }
+
+    /// Becomes a standby of another Postgres: takes a base backup while that one runs, and follows it
+    /// from its next start on.
+    ///
+    /// # Errors
+    /// When the backup fails.
+    pub async fn follow(&mut self, primary: &Self) -> anyhow::Result<()> {
+        std::fs::create_dir_all(&self.folder)?;
+        give(&self.folder)?;
+        let options = [
+            format!("--dbname={}", primary.url("postgres")),
+            format!("--pgdata={}", self.data().display()),
+            "--write-recovery-conf".to_owned(),
+            "--checkpoint=fast".to_owned(),
+            "--no-sync".to_owned(),
+        ];
+        run_to_end(program("pg_basebackup")?, options).await?;
+        self.passwords.clone_from(&primary.passwords);
+        Ok(())
+    }
 }

@@ -151,7 +151,7 @@ fn pool(
 ) -> Pool {
     let options = options.clone().options(POOL_PLANS);
     let (checked, session) = (options.clone(), session.with(&POOL_PLANS));
-    let (noting, looking) = (runs.cloned(), runs.cloned());
+    let (noting, looking, fit) = (runs.cloned(), runs.cloned(), session.clone());
     let connections = of
         .acquire_timeout(ACQUIRE_LIMIT)
         .after_connect(move |connection, _| {
@@ -171,7 +171,8 @@ fn pool(
             })
         })
         .before_acquire(move |_, meta| {
-            let is_used = looking.as_ref().is_none_or(|runs| runs.are_since(meta.age));
+            let is_used = looking.as_ref().is_none_or(|runs| runs.are_since(meta.age))
+                && !fit.may_have_stayed_read_only(meta.age);
             Box::pin(async move { Ok(is_used) })
         })
         .connect_lazy_with(options);

@@ -8,19 +8,21 @@
 //! These statements use the simple protocol: a prepared statement would already need what is
 //! checked here.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{Connection, Executor, Row};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::settings::{EXACT, PLANS, shown};
 use super::{LedgerError, UnfitDatabase};
 
 /// How long a new connection may take.
 pub const CONNECT_LIMIT: Duration = Duration::from_secs(2);
+/// How long a connection is used that may take no writes, though new ones would.
+const READ_ONLY_LIMIT_AGE: Duration = Duration::from_secs(1);
 
 /// Makes new sessions what Tally needs. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -32,6 +34,8 @@ pub(super) struct SessionSetup {
     /// Whether a connection was found to be a session of its own. Shared by clones: a pooler treats
     /// all connections alike.
     is_own: Arc<AtomicBool>,
+    /// When a new session was last found to take no writes. Shared by clones.
+    read_only_at: Arc<Mutex<Option<Instant>>>,
 }
 
 impl SessionSetup {
@@ -41,7 +45,19 @@ impl SessionSetup {
             limits,
             hints: PLANS.to_vec(),
             is_own: Arc::default(),
+            read_only_at: Arc::default(),
         }
+    }
+
+    /// Whether a connection of this age may be one that takes no writes, though new ones would.
+    ///
+    /// A session keeps the `default_transaction_read_only` with which it began, also after the database
+    /// or the login has lost that setting. So whatever was made until a session was last found read-only
+    /// is used for [`READ_ONLY_LIMIT_AGE`] only.
+    pub fn may_have_stayed_read_only(&self, age: Duration) -> bool {
+        let last = *self.read_only_at.lock().unwrap_or_else(PoisonError::into_inner);
+        // A pool counts the age from just after the session was looked at.
+        last.is_some_and(|last| age > READ_ONLY_LIMIT_AGE && age + READ_ONLY_LIMIT_AGE >= last.elapsed())
     }
 
     /// The same with more hints.
@@ -117,6 +133,9 @@ impl SessionSetup {
         }
         let row = connection.fetch_one(self.statement().as_str()).await?;
         let [encoding, role, differing] = [row.try_get::<String, _>(0)?, row.try_get(1)?, row.try_get(2)?];
+        if row.try_get::<String, _>(4)? == "on" {
+            *self.read_only_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        }
         if encoding != ENCODING {
             return Err(LedgerError::Unfit(UnfitDatabase::Encoding(encoding)));
         }
@@ -132,7 +151,7 @@ impl SessionSetup {
     }
 
     /// The statement that sets up a session. It returns the database's encoding, how the session's
-    /// writes are replicated, and which settings are still wrong.
+    /// writes are replicated, which settings are still wrong, and whether the session is read-only.
     fn statement(&self) -> String {
         let needed = EXACT.iter().map(|(name, value)| line(name, value, true));
         let limits = self.limits.iter().map(|(name, value)| line(name, value, true));
@@ -151,7 +170,7 @@ impl SessionSetup {
              select current_setting('server_encoding'), current_setting('session_replication_role'),
                     coalesce(string_agg(name || ' = ' || found || ' and not ' || value, '; ')
                              filter (where is_needed and found <> value), ''),
-                    (select count(*) from led)
+                    (select count(*) from led), current_setting('transaction_read_only')
              from given",
             lines.join(", ")
         )

@@ -1,4 +1,4 @@
-/* Loaded into a store before its own libraries (LD_PRELOAD): adds an offset to the wall
+/* Loaded into a program before its own libraries (LD_PRELOAD): adds an offset to the wall
  * clock. The offset, in whole seconds, is the first eight bytes of the file that
  * TALLY_TEST_CLOCK names; whoever writes there steps the clock. The monotonic clock stays
  * as it is. System calls are made directly: to look up the C library's own functions would

@@ -1,6 +1,5 @@
-//! A wall clock for a store, which a test can step.
-//! A small library in C (`clock.c`) is loaded into the store. It adds an offset that it reads from
-//! a file.
+//! A wall clock for a store or a program, which a test can step.
+//! A small library in C (`clock.c`) is loaded into it. It adds an offset that it reads from a file.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, PermissionsExt};

@@ -11,6 +11,7 @@ pub mod benchmark;
 #[cfg(target_os = "linux")]
 pub mod clock;
 pub mod curve;
+pub mod hostile;
 pub mod linearizable;
 /// Needs epoll, which only Linux has.
 #[cfg(target_os = "linux")]

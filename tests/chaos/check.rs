@@ -4,9 +4,10 @@
 use std::collections::{HashMap, HashSet};
 
 use redis::aio::MultiplexedConnection;
-use sqlx::PgPool;
+use sqlx::{PgConnection, PgPool};
 
 use crate::records::Records;
+use crate::stores::VoteRow;
 
 /// How many findings the report writes out.
 const NAMED_LIMIT: usize = 20;
@@ -21,13 +22,24 @@ pub struct Verdict {
     /// Rows beyond the first for a vote, rows that no client asked for, and votes that a
     /// count has beyond the ledger's.
     pub counted_twice: u64,
+    /// Votes on an item that their clients did not name.
+    pub misdirected: u64,
+    /// Acknowledgements whose commits a primary of Postgres took with it. They may be lost.
+    pub went_with_primary: u64,
     /// In words.
     pub findings: Vec<String>,
+    /// Whether all findings are written out, for a test of the checks.
+    names_all: bool,
 }
 
 impl Verdict {
-    fn find(&mut self, finding: String) {
-        if self.findings.len() < NAMED_LIMIT {
+    /// Writes out all findings from now on.
+    pub fn finds_all(&mut self) {
+        self.names_all = true;
+    }
+
+    pub fn find(&mut self, finding: String) {
+        if self.findings.len() < NAMED_LIMIT || self.names_all {
             self.findings.push(finding);
         }
     }
@@ -107,9 +119,19 @@ pub fn are_exact(counts: &[Counts]) -> bool {
 ///
 /// # Errors
 /// When Postgres does not answer.
-pub async fn verdict(records: &Records, counts: &[Counts], owner: &PgPool) -> anyhow::Result<Verdict> {
+pub async fn verdict(
+    records: &Records,
+    counts: &[Counts],
+    owner: &mut PgConnection,
+) -> anyhow::Result<Verdict> {
     let mut verdict = Verdict::default();
-    compare_rows(records, owner, &mut verdict).await?;
+    compare_rows(records, &mut *owner, &mut verdict).await?;
+    for row in strays(owner).await? {
+        verdict.misdirected += 1;
+        verdict.find(format!(
+            "a vote on an item that none of these clients names: {row:?}"
+        ));
+    }
     for one in counts.iter().filter(|one| !one.are_exact()) {
         verdict.find(format!("{one:?}"));
         let (downs, saved_downs, live_downs) = one.downs;
@@ -126,9 +148,49 @@ pub async fn verdict(records: &Records, counts: &[Counts], owner: &PgPool) -> an
     Ok(verdict)
 }
 
+/// Votes of one kind of clients on an item of another one. Which clients name an item shows in its name, and
+/// whose a voter is, in the voter's.
+///
+/// # Errors
+/// When Postgres does not answer.
+async fn strays(owner: &mut PgConnection) -> sqlx::Result<Vec<(i64, String, String)>> {
+    sqlx::query_as(
+        "select vote.id, voter_id, name from vote join item on item.id = item_id
+         where voter_id is not null
+           and case split_part(voter_id, '-', 1)
+                   when 'voter' then name not like 'item %'
+                   when 'ruled' then name not in ('changed', 'limited', 'one', 'two')
+                   when 'voided' then name not like 'voided %'
+                   when 'keyed' then key is null
+                   when 'throttled' then name <> 'throttled'
+                   else true
+               end",
+    )
+    .fetch_all(owner)
+    .await
+}
+
+/// The rows on the items of the clients that name ids.
+///
+/// # Errors
+/// When Postgres does not answer.
+pub async fn rows(owner: &mut PgConnection) -> sqlx::Result<HashSet<VoteRow>> {
+    let rows: Vec<VoteRow> = sqlx::query_as(
+        "select vote.id, item_id, key, voter_id, value from vote join item on item.id = item_id
+         where name like 'item %'",
+    )
+    .fetch_all(owner)
+    .await?;
+    Ok(rows.into_iter().collect())
+}
+
 type Row = (i64, i64, Option<String>, i16);
 
-async fn compare_rows(records: &Records, owner: &PgPool, verdict: &mut Verdict) -> anyhow::Result<()> {
+async fn compare_rows(
+    records: &Records,
+    owner: &mut PgConnection,
+    verdict: &mut Verdict,
+) -> anyhow::Result<()> {
     // The ruled clients check the votes on their own items.
     let rows: Vec<Row> = sqlx::query_as(
         "select id, item_id, voter_id, value from vote
@@ -141,14 +203,16 @@ async fn compare_rows(records: &Records, owner: &PgPool, verdict: &mut Verdict) 
     // Every acknowledged vote has exactly its row.
     let mut taken = HashSet::new();
     let mut voters: HashMap<(i64, &str), i16> = HashMap::new();
+    let mut named: HashMap<&str, i64> = HashMap::new();
     let mut anonymous: HashMap<(i64, i16), u64> = HashMap::new();
     for vote in &records.votes {
-        let ids: HashSet<i64> = vote.acknowledged.iter().copied().collect();
+        let ids: HashSet<i64> = vote.acknowledged.iter().map(|one| one.vote).collect();
         match &vote.voter {
             Some(voter) => {
                 voters.insert((vote.item, voter), vote.value);
+                named.insert(voter, vote.item);
                 verdict.acknowledged += u64::from(!ids.is_empty());
-                if ids.is_empty() && vote.requests > 0 {
+                if ids.is_empty() && vote.requests > 0 && !vote.is_lost {
                     verdict.find(format!("never acknowledged, though all was repaired: {vote:?}"));
                 }
                 if ids.len() > 1 {
@@ -188,7 +252,12 @@ async fn compare_rows(records: &Records, owner: &PgPool, verdict: &mut Verdict) 
                     verdict.counted_twice += 1;
                     verdict.find(format!("{voter} has two rows on item {item}"));
                 }
-                if voters.get(&(*item, voter.as_str())) != Some(value) {
+                if named.get(voter.as_str()).is_some_and(|named| named != item) {
+                    verdict.misdirected += 1;
+                    verdict.find(format!(
+                        "its client named another item: row {id} of {voter} on item {item}"
+                    ));
+                } else if voters.get(&(*item, voter.as_str())) != Some(value) {
                     verdict.counted_twice += 1;
                     verdict.find(format!("no client asked for row {id}: {voter} on item {item}"));
                 }

@@ -86,12 +86,7 @@ impl Clients {
         self.over.send_replace(true);
         let mut all = Records::default();
         while let Some(one) = self.running.join_next().await {
-            let one = one?;
-            all.votes.extend(one.votes);
-            all.timed.extend(one.timed);
-            all.answers.extend(one.answers);
-            all.throttled += one.throttled;
-            all.wrong_answers.extend(one.wrong_answers);
+            all.add(one?);
         }
         Ok(all)
     }
@@ -163,6 +158,7 @@ impl Client {
             requests: 0,
             acknowledged: Vec::new(),
             timed: None,
+            is_lost: false,
         });
         at
     }
@@ -181,16 +177,18 @@ impl Client {
         } else {
             vec![post.await]
         };
-        self.records.note_times(at, &replies);
+        let was_acknowledged = !self.records.votes[at].acknowledged.is_empty();
+        self.records.note(at, &replies);
         let record = &mut self.records.votes[at];
-        let was_acknowledged = !record.acknowledged.is_empty();
-        let throttled = replies
-            .iter()
-            .filter(|reply| matches!(reply.answer, ReplyTo::Throttled));
-        let throttled = throttled.count() as u64;
-        // A throttled request stores nothing, so it explains no row.
-        record.requests += replies.len() as u64 - throttled;
+        let mut acknowledged = 0;
+        let count =
+            |is: fn(&ReplyTo) -> bool| replies.iter().filter(|reply| is(&reply.answer)).count() as u64;
+        let throttled = count(|answer| matches!(answer, ReplyTo::Throttled));
+        let ran_out = count(|answer| matches!(answer, ReplyTo::RanOut));
+        // A refused request stores nothing, so it explains no row.
+        record.requests += replies.len() as u64 - throttled - ran_out;
         self.records.throttled += throttled;
+        self.records.ran_out += ran_out;
         for reply in replies {
             match reply.answer {
                 ReplyTo::Acknowledged(answer) => {
@@ -201,12 +199,12 @@ impl Client {
                             .wrong_answers
                             .push(format!("{vote:?} was answered as another vote"));
                     }
-                    if vote.voter.is_none() || !was_acknowledged && record.acknowledged.is_empty() {
+                    if vote.voter.is_none() || !was_acknowledged && acknowledged == 0 {
                         self.acknowledged.fetch_add(1, Ordering::Relaxed);
                     }
-                    record.acknowledged.push(answer.vote_id);
+                    acknowledged += 1;
                 }
-                ReplyTo::Open | ReplyTo::Throttled => {}
+                ReplyTo::Open | ReplyTo::Throttled | ReplyTo::RanOut => {}
                 ReplyTo::Wrong(why) => self.records.wrong_answers.push(why),
             }
         }
@@ -218,11 +216,11 @@ impl Client {
         let url = format!("{}/v1/items/{}/votes", self.servers[server], vote.item);
         let body = serde_json::json!({ "voter_id": vote.voter, "value": vote.value });
         let request = self.http.post(url).json(&body).timeout(limit);
-        let request = credentials::add(request, vote.voter.as_deref(), &mut self.random);
+        let (request, runs_out) = credentials::add(request, vote.voter.as_deref(), &mut self.random);
         let vote = format!("{vote:?}");
         async move {
             let began = Instant::now();
-            let answer = answer_to(request, &vote).await;
+            let answer = answer_to(request, &vote, runs_out).await;
             Reply {
                 began,
                 ended: Instant::now(),
@@ -265,7 +263,7 @@ impl Client {
     }
 }
 
-async fn answer_to(request: RequestBuilder, vote: &str) -> ReplyTo {
+async fn answer_to(request: RequestBuilder, vote: &str, runs_out: bool) -> ReplyTo {
     let Ok(response) = request.send().await else {
         return ReplyTo::Open;
     };
@@ -278,6 +276,7 @@ async fn answer_to(request: RequestBuilder, vote: &str) -> ReplyTo {
             Err(_) => ReplyTo::Open,
         },
         StatusCode::SERVICE_UNAVAILABLE if response.headers().contains_key("retry-after") => ReplyTo::Open,
+        StatusCode::UNAUTHORIZED if runs_out => ReplyTo::RanOut,
         StatusCode::TOO_MANY_REQUESTS if response.headers().contains_key("retry-after") => ReplyTo::Throttled,
         status => ReplyTo::Wrong(format!("{vote} was answered {status}")),
     }

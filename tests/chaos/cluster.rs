@@ -22,7 +22,8 @@ use crate::pause::Pause;
 use crate::programs::{SHUTDOWN_LIMIT, SYNC_WORKER, TALLY, until_started};
 use crate::ruled;
 use crate::schedule::{PAIR, Settings, Step};
-use crate::stores::{Postgres, Redis};
+use crate::stores::{AllLost, Postgres, Redis, sessions};
+use crate::throttled;
 use crate::voiding;
 
 /// A loopback address for this cluster alone, if the system has more than one. While a program
@@ -47,6 +48,12 @@ pub struct Cluster {
     pub worker_urls: Vec<String>,
     /// For the faults that need a moment without votes.
     pub pause: Pause,
+    /// The same for the clients whose requests must all fit into the ledger's order: rules, ballots, voidings.
+    pub orderly: Pause,
+    /// What went with primaries of Postgres.
+    pub lost: Mutex<AllLost>,
+    /// Each program's own clock: the servers come first, then the workers.
+    pub clocks: Vec<Clock>,
     pub postgres_clock: Clock,
     pub redis_clock: Clock,
     pub to_postgres: Connections,
@@ -109,6 +116,9 @@ impl Cluster {
             Clock::new(&folder)
         };
         let (postgres_clock, redis_clock) = (clock("postgres-clock")?, clock("redis-clock")?);
+        let clocks: anyhow::Result<Vec<Clock>> = (0..2 * PAIR)
+            .map(|at| clock(&format!("clock-of-program-{at}")))
+            .collect();
         let postgres = Postgres::start(folder, template, &postgres_clock).await?;
         sqlx::query("insert into item (name) select 'item ' || n from generate_series(1, $1) n")
             .bind(settings.items)
@@ -117,7 +127,9 @@ impl Cluster {
         ruled::create(&postgres.owner()).await?;
         ballots::create(&postgres.owner()).await?;
         voiding::create(&postgres.owner()).await?;
+        throttled::create(&postgres.owner()).await?;
         credentials::create(&postgres.owner()).await?;
+        sessions::set(&postgres.owner(), &settings.sessions).await?;
         let redis = Redis::start(folder, &redis_clock).await?;
         let to_postgres = Connections::start(postgres.port()).await?;
         let to_redis = Connections::start(redis.port()).await?;
@@ -130,6 +142,9 @@ impl Cluster {
             urls: Vec::new(),
             worker_urls: Vec::new(),
             pause: Pause::default(),
+            orderly: Pause::default(),
+            lost: Mutex::default(),
+            clocks: clocks?,
             postgres_clock,
             redis_clock,
             to_postgres,
@@ -177,11 +192,12 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// A command for a program, with its own proxies before the stores.
+    /// A command for a program, with its own clock and its own proxies before the stores.
     async fn command(&self, binary: &str, role: Role, at: usize) -> Command {
         let mut command = command(binary);
         command
             .envs(self.environment(role, at).await)
+            .envs(self.clocks[at].variables())
             .env("RUST_LOG", "info,tally=debug,sync_worker=debug,tally::web=info");
         command
     }

@@ -22,13 +22,21 @@ pub const ADDRESS_KEY: &str = "00add4e500add4e500add4e500add4e500add4e500add4e50
 const SECRET: &str = "the secret of the tokens of a round";
 const AUDIENCE: &str = "chaos";
 const ISSUER: &str = "https://id.example";
-const TOKEN_LIMIT: Duration = Duration::from_secs(3600);
-/// The first one refuses now and then. The others look at each vote, and refuse hardly any.
-const THROTTLES: &str = "item:100/1s,voter:50/1s,address:100000/1s";
+/// How long most tokens are valid: longer than any clock steps.
+const TOKEN_LIMIT: Duration = Duration::from_secs(30 * 86_400);
+/// How long the others are: a server whose clock is an hour ahead refuses them.
+const SHORT_TOKEN_LIMIT: Duration = Duration::from_secs(1800);
+/// The part of the others.
+const SHORT: f64 = 0.2;
+/// The first one refuses now and then, and the two with a day what [`crate::throttled`] sends. The others look
+/// at each vote, and refuse hardly any. A vote of a backend has no address, and an anonymous one no voter.
+const THROTTLES: &str =
+    "item:100/1s,voter:60/1s,address:100000/1s,voter:400/24h,item:100000/10s,address:6/24h";
 
 /// A server's settings.
-pub fn settings() -> [(&'static str, &'static str); 6] {
+pub fn settings() -> [(&'static str, &'static str); 7] {
     [
+        ("TALLY_PROXIES", "127.0.0.0/8"),
         ("TALLY_OPEN", ""),
         ("TALLY_COOKIE_KEYS", COOKIE_KEY),
         ("TALLY_JWT_SECRET", SECRET),
@@ -62,13 +70,28 @@ pub fn backend() -> reqwest::Client {
         .expect("a client")
 }
 
-/// Adds one of the credentials that may cast this voter's vote.
-pub fn add(request: RequestBuilder, voter: Option<&str>, random: &mut StdRng) -> RequestBuilder {
+/// Adds one of the credentials that may cast this voter's vote. Returns also whether it runs out at a server
+/// whose clock is ahead.
+pub fn add(request: RequestBuilder, voter: Option<&str>, random: &mut StdRng) -> (RequestBuilder, bool) {
+    // An address of its own, as a proxy names it.
+    let [a, b, c] = random.random::<[u8; 3]>();
+    let request = request.header("x-forwarded-for", format!("10.{a}.{b}.{c}"));
     match (voter, random.random_range(0..3)) {
-        (Some(voter), 0) => request.header("cookie", cookie(voter)),
-        (Some(voter), 1) => request.bearer_auth(token(voter)),
-        _ => request.bearer_auth(API_KEY),
+        (Some(voter), 0) => (request.header("cookie", cookie(voter)), false),
+        (Some(voter), 1) => {
+            let is_short = random.random_bool(SHORT);
+            let limit = if is_short { SHORT_TOKEN_LIMIT } else { TOKEN_LIMIT };
+            (request.bearer_auth(token(voter, limit)), is_short)
+        }
+        _ => (request.bearer_auth(API_KEY), false),
     }
+}
+
+/// Adds a token of this voter, and an address as a proxy names it.
+pub fn add_from(request: RequestBuilder, voter: &str, address: &str) -> RequestBuilder {
+    request
+        .header("x-forwarded-for", address)
+        .bearer_auth(token(voter, TOKEN_LIMIT))
 }
 
 fn cookie(voter: &str) -> String {
@@ -79,11 +102,11 @@ fn cookie(voter: &str) -> String {
     set.split(';').next().expect("a cookie").to_owned()
 }
 
-fn token(voter: &str) -> String {
+fn token(voter: &str, limit: Duration) -> String {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .expect("a clock after 1970");
-    let expires_at = (now + TOKEN_LIMIT).as_secs();
+    let expires_at = (now + limit).as_secs();
     let claims = json!({ "sub": voter, "aud": AUDIENCE, "iss": ISSUER, "exp": expires_at });
     let text = format!(
         "{}.{}",

@@ -58,11 +58,17 @@ faults! {
     PostgresReplyLost: "replies of Postgres lost",
     PostgresIdleRestarted: "Postgres restarted in order while idle",
     PostgresReadOnly: "Postgres read-only for a while",
+    PostgresSessions: "hostile settings of sessions in Postgres",
+    PostgresFailover: "Postgres failed over to a standby that lagged",
     RedisAlmostFull: "Redis at the edge of its memory",
     RedisClockForward: "Redis' clock steps forward",
     RedisClockBack: "Redis' clock steps back",
     PostgresClockForward: "Postgres' clock steps forward",
     PostgresClockBack: "Postgres' clock steps back",
+    ServerClockForward: "a server's own clock steps forward",
+    ServerClockBack: "a server's own clock steps back",
+    WorkerClockForward: "a worker's own clock steps forward",
+    WorkerClockBack: "a worker's own clock steps back",
     RowLocked: "an item's row locked",
     SnapshotHeld: "a report's snapshot held open",
     Tenant: "another tenant in Redis' database",
@@ -72,7 +78,9 @@ faults! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     Server,
+    ServerClock,
     Worker,
+    WorkerClock,
     Redis,
     RedisClock,
     RedisConnections,
@@ -102,6 +110,8 @@ impl Fault {
             | Self::RedisScriptsFlushed
             | Self::RedisFull
             | Self::RedisAlmostFull => Target::Redis,
+            Self::ServerClockForward | Self::ServerClockBack => Target::ServerClock,
+            Self::WorkerClockForward | Self::WorkerClockBack => Target::WorkerClock,
             Self::RedisClockForward | Self::RedisClockBack => Target::RedisClock,
             Self::RedisCut | Self::RedisStalled | Self::RedisReplyLost => Target::RedisConnections,
             Self::PostgresKilled
@@ -111,7 +121,9 @@ impl Fault {
             | Self::PostgresFull
             | Self::PostgresNoConnections
             | Self::PostgresIdleRestarted
-            | Self::PostgresReadOnly => Target::Postgres,
+            | Self::PostgresReadOnly
+            | Self::PostgresSessions
+            | Self::PostgresFailover => Target::Postgres,
             Self::PostgresClockForward | Self::PostgresClockBack => Target::PostgresClock,
             Self::PostgresCut | Self::PostgresStalled | Self::PostgresReplyLost => {
                 Target::PostgresConnections
@@ -138,6 +150,7 @@ impl Fault {
                 | Self::PostgresBackendKilled
                 | Self::PostgresImmediate
                 | Self::PostgresFull
+                | Self::PostgresFailover
         )
     }
 
@@ -157,9 +170,10 @@ impl Fault {
             Self::PostgresStopped | Self::PostgresStalled => {
                 *[200, 800, 2000, 6500].choose(random).unwrap_or(&200)
             }
-            Self::PostgresNoConnections | Self::PostgresFull | Self::PostgresReadOnly => {
-                random.random_range(300..2500)
-            }
+            Self::PostgresNoConnections
+            | Self::PostgresFull
+            | Self::PostgresReadOnly
+            | Self::PostgresSessions => random.random_range(300..2500),
             // Shorter and longer than the worker waits for a row (500 ms).
             Self::RowLocked => random.random_range(200..5000),
             Self::SnapshotHeld => random.random_range(4000..8000),
@@ -167,7 +181,11 @@ impl Fault {
             Self::RedisClockForward
             | Self::RedisClockBack
             | Self::PostgresClockForward
-            | Self::PostgresClockBack => random.random_range(500..4000),
+            | Self::PostgresClockBack
+            | Self::ServerClockForward
+            | Self::ServerClockBack
+            | Self::WorkerClockForward
+            | Self::WorkerClockBack => random.random_range(500..4000),
             _ => random.random_range(50..1200),
         };
         Duration::from_millis(milliseconds)

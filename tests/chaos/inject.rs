@@ -3,6 +3,9 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
 use testkit::clock::Clock;
 use testkit::proxy::Proxy;
 use tokio::time::{sleep, timeout};
@@ -11,7 +14,7 @@ use crate::cluster::Cluster;
 use crate::faults::Fault;
 use crate::programs;
 use crate::schedule::{PAIR, Step};
-use crate::stores::{hold_row, hold_snapshot, write_beside};
+use crate::stores::{hold_row, hold_snapshot, sessions, write_beside};
 
 /// How long a fault waits for its worker to reach a certain point.
 const POINT_LIMIT: Duration = Duration::from_secs(4);
@@ -40,11 +43,29 @@ fn back(step: &Step) -> i64 {
     }
 }
 
-/// Steps a clock. After a while, steps it back to where it was, or leaves it.
+/// How far a program's own clock steps back.
+fn own_back(step: &Step) -> i64 {
+    match step.program {
+        None => -HOUR,
+        Some(program) if program < PAIR => TEN_MINUTES_BACK,
+        Some(_) => TWENTY_SECONDS_BACK,
+    }
+}
+
+/// Steps a store's clock. After a while, steps it back to where it was, or leaves it.
 async fn step_clock(clock: &Clock, by: i64, step: &Step) -> anyhow::Result<()> {
+    step_and_return(clock, by, step.lasting, step.which == 0).await
+}
+
+/// The same for the clock of one program, which keeps it when it is started again.
+async fn step_own_clock(clock: &Clock, by: i64, step: &Step) -> anyhow::Result<()> {
+    step_and_return(clock, by, step.lasting, step.at.as_millis() % 2 == 0).await
+}
+
+async fn step_and_return(clock: &Clock, by: i64, lasting: Duration, returns: bool) -> anyhow::Result<()> {
     clock.step(by)?;
-    sleep(step.lasting).await;
-    if step.which == 0 {
+    sleep(lasting).await;
+    if returns {
         clock.step(-by)?;
     }
     Ok(())
@@ -114,12 +135,32 @@ impl Cluster {
                 let mut postgres = self.postgres.lock().await;
                 postgres.without_connections(lasting).await?;
             }
+            Fault::PostgresSessions => {
+                let mut random = StdRng::seed_from_u64(step.at.as_nanos() as u64);
+                let mut settings = sessions::draw(&mut random);
+                settings.shuffle(&mut random);
+                settings.truncate(sessions::CHANGED);
+                let (is_read_only, ends_again) = (step.which == 0, step.program.is_none());
+                let mut postgres = self.postgres.lock().await;
+                postgres
+                    .sessions_changed(&settings, is_read_only, ends_again, lasting)
+                    .await?;
+            }
+            Fault::PostgresFailover => self.fail_over(step).await?,
             Fault::PostgresReadOnly => self.postgres.lock().await.read_only(lasting).await?,
             Fault::PostgresIdleRestarted => {
                 // The lock comes first, so there is one pause at a time.
                 let mut postgres = self.postgres.lock().await;
-                let _paused = self.pause.begin().await;
+                let (_paused, _rests) = tokio::join!(self.pause.begin(), self.orderly.begin());
                 postgres.restarted_in_order(lasting).await?;
+            }
+            Fault::ServerClockForward => step_own_clock(&self.clocks[step.which], HOUR, step).await?,
+            Fault::ServerClockBack => step_own_clock(&self.clocks[step.which], own_back(step), step).await?,
+            Fault::WorkerClockForward => {
+                step_own_clock(&self.clocks[PAIR + step.which], HOUR, step).await?;
+            }
+            Fault::WorkerClockBack => {
+                step_own_clock(&self.clocks[PAIR + step.which], own_back(step), step).await?;
             }
             Fault::PostgresClockForward => step_clock(&self.postgres_clock, HOUR, step).await?,
             Fault::PostgresClockBack => step_clock(&self.postgres_clock, back(step), step).await?,
@@ -142,6 +183,18 @@ impl Cluster {
             }
         }
         Ok(true)
+    }
+
+    /// Loses the last votes with their primary. Meanwhile the clients rest whose requests must all fit into the
+    /// ledger's order.
+    async fn fail_over(&self, step: &Step) -> anyhow::Result<()> {
+        let mut postgres = self.postgres.lock().await;
+        let standby = postgres.standby().await?;
+        let _rests = self.orderly.begin().await;
+        let point_to = |port| self.to_postgres.proxies.iter().for_each(|one| one.point_to(port));
+        let lost = postgres.failed_over(standby, step.lasting, point_to).await?;
+        self.lost.lock().await.add(lost);
+        Ok(())
     }
 
     /// Kills a worker that has written counts to their items, before its request to mark them

@@ -13,6 +13,7 @@ mod cluster;
 mod credentials;
 mod faults;
 mod inject;
+mod keyed;
 mod pause;
 mod programs;
 mod quiescence;
@@ -24,6 +25,7 @@ mod scenarios;
 mod schedule;
 mod stores;
 mod tampering;
+mod throttled;
 mod voiding;
 mod watchers;
 mod windows;
@@ -64,7 +66,7 @@ fn main() -> ExitCode {
             .block_on(short_run())
             .map_err(|error| Failed::from(format!("{error:#}")))
     });
-    let tampering = Trial::test("whatever_breaks_ballots_or_voidings_is_found", || {
+    let tampering = Trial::test("whatever_breaks_votes_ballots_or_voidings_is_found", || {
         let play = async { tampering::play(&folder("tampering")?).await };
         runtime()
             .and_then(|runtime| runtime.block_on(play))

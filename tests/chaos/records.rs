@@ -5,6 +5,8 @@ use std::time::Instant;
 use serde::Deserialize;
 use testkit::answered_counts::{Answer, Vote};
 
+use crate::stores::{AllLost, VoteRow};
+
 /// A vote, how often it was sent, and the vote ids in its acknowledgements.
 #[derive(Clone, Debug)]
 pub struct Record {
@@ -12,13 +14,25 @@ pub struct Record {
     pub voter: Option<String>,
     pub value: i16,
     pub requests: u64,
-    pub acknowledged: Vec<i64>,
+    pub acknowledged: Vec<Acknowledged>,
     /// Its place in [`Records::timed`], if it was sent and has a voter.
     pub timed: Option<usize>,
+    /// It was acknowledged, and went with a primary of Postgres.
+    pub is_lost: bool,
+}
+
+/// An acknowledgement of a vote.
+#[derive(Clone, Copy, Debug)]
+pub struct Acknowledged {
+    pub vote: i64,
+    /// When its request was sent.
+    pub began: Instant,
+    /// Its place in [`Records::timed`].
+    timed: usize,
 }
 
 /// What the clients have seen.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Records {
     pub votes: Vec<Record>,
     /// The same votes, for the check of the answers. An anonymous vote that was sent twice is
@@ -28,6 +42,8 @@ pub struct Records {
     pub answers: Vec<Answer>,
     /// Votes that a throttle refused.
     pub throttled: u64,
+    /// Votes whose tokens had run out, by the clock of the server.
+    pub ran_out: u64,
     /// Answers that Tally must never give.
     pub wrong_answers: Vec<String>,
 }
@@ -66,15 +82,70 @@ pub enum ReplyTo {
     Open,
     /// Refused by a throttle: certainly not stored.
     Throttled,
+    /// Refused because its token had run out: certainly not stored.
+    RanOut,
     Wrong(String),
 }
 
 impl Records {
+    /// Adds what another client has seen.
+    pub fn add(&mut self, one: Self) {
+        let before = self.timed.len();
+        self.votes.extend(one.votes.into_iter().map(|mut record| {
+            record.timed = record.timed.map(|at| at + before);
+            for acknowledged in &mut record.acknowledged {
+                acknowledged.timed += before;
+            }
+            record
+        }));
+        self.timed.extend(one.timed);
+        self.answers.extend(one.answers);
+        self.throttled += one.throttled;
+        self.ran_out += one.ran_out;
+        self.wrong_answers.extend(one.wrong_answers);
+    }
+
+    /// Takes out the acknowledgements that may be lost: their commits went with a primary of Postgres. Of a
+    /// vote that was acknowledged, lost and stored again, no count needs to have the first one. Returns how many
+    /// there are no rows of.
+    pub fn take_out(&mut self, lost: &AllLost, is_there: impl Fn(&VoteRow) -> bool) -> u64 {
+        let mut taken_out = 0;
+        for record in &mut self.votes {
+            let row = |id: i64| VoteRow {
+                id,
+                item_id: record.item,
+                key: None,
+                voter_id: record.voter.clone(),
+                value: record.value,
+            };
+            let (gone, kept): (Vec<Acknowledged>, Vec<_>) = record
+                .acknowledged
+                .iter()
+                .partition(|one| lost.excuses(&row(one.vote), one.began));
+            for one in &gone {
+                self.timed[one.timed].vote.acknowledged = None;
+                self.timed[one.timed].uncounted = None;
+            }
+            // A voter may have the same id again. An anonymous vote that looks the same is another client's.
+            let again = gone.into_iter().filter(|one| {
+                record.voter.is_some()
+                    && is_there(&row(one.vote))
+                    && !kept.iter().any(|other| other.vote == one.vote)
+            });
+            let before = record.acknowledged.len();
+            record.acknowledged = kept.iter().copied().chain(again).collect();
+            let gone = before - record.acknowledged.len();
+            record.is_lost = gone > 0;
+            taken_out += gone as u64;
+        }
+        taken_out
+    }
+
     /// Notes when a vote was sent and acknowledged, and each count that was answered.
-    pub fn note_times(&mut self, at: usize, replies: &[Reply]) {
+    pub fn note(&mut self, at: usize, replies: &[Reply]) {
         let record = &mut self.votes[at];
         for reply in replies {
-            if matches!(reply.answer, ReplyTo::Throttled) {
+            if matches!(reply.answer, ReplyTo::Throttled | ReplyTo::RanOut) {
                 continue;
             }
             let known = record.timed.filter(|_| record.voter.is_some());
@@ -96,6 +167,11 @@ impl Records {
             let ReplyTo::Acknowledged(answer) = &reply.answer else {
                 continue;
             };
+            record.acknowledged.push(Acknowledged {
+                vote: answer.vote_id,
+                began: reply.began,
+                timed: place,
+            });
             let first = if answer.repeated || answer.vote_count.is_none() {
                 &mut timed.uncounted
             } else {

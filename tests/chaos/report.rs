@@ -132,6 +132,28 @@ impl Report {
             self.sum(|round| round.drawn.restored),
             self.sum(|round| round.drawn.killed),
         );
+        text += &format!(
+            "{} votes by key, {} reads, {} answers that there is no such key; {} votes on an item that their clients did not name\n",
+            self.sum(|round| round.keyed.0),
+            self.sum(|round| round.keyed.2),
+            self.sum(|round| round.keyed.1),
+            self.sum(|round| round.verdict.misdirected),
+        );
+        text += &format!(
+            "{} acknowledged votes went with primaries of Postgres; {} ids of votes and {} of items were given out again\n",
+            self.sum(|round| round.verdict.went_with_primary),
+            self.sum(|round| round.given_again.0),
+            self.sum(|round| round.given_again.1),
+        );
+        text += &format!(
+            "{} hostile settings of sessions in Postgres from the beginning on\n",
+            self.sum(|round| round.sessions),
+        );
+        text += &format!(
+            "{} attempts admitted by throttles with windows of a day, {} refused\n",
+            self.sum(|round| round.attempts.0),
+            self.sum(|round| round.attempts.1),
+        );
         let mut shown: Vec<f64> = self
             .rounds
             .iter()
@@ -151,8 +173,9 @@ impl Report {
                 .count(),
         );
         text += &format!(
-            "{} votes refused by throttles\n",
-            self.sum(|round| round.drawn.throttled)
+            "{} votes refused by throttles, {} because their tokens had run out by a server's clock\n",
+            self.sum(|round| round.drawn.throttled),
+            self.sum(|round| round.drawn.ran_out)
         );
         text
     }

@@ -15,10 +15,13 @@ use crate::check::{self, Verdict};
 use crate::clients::Clients;
 use crate::cluster::Cluster;
 use crate::faults::Fault;
+use crate::keyed::{KeyedClients, KeyedRecords};
 use crate::quiescence;
 use crate::records::Records;
 use crate::ruled::RuledClients;
-use crate::schedule::{AUDIT_OFTEN, LOAD, Schedule};
+use crate::schedule::{AUDIT_OFTEN, LOAD, PAIR, Schedule};
+use crate::stores::AllLost;
+use crate::throttled::ThrottledClients;
 use crate::voiding::Voiding;
 use crate::watchers::Watchers;
 use crate::windows::Windows;
@@ -44,6 +47,8 @@ pub struct Drawn {
     pub killed: u64,
     /// Votes that a throttle refused.
     pub throttled: u64,
+    /// Votes whose tokens had run out, by the clock of a server that was ahead.
+    pub ran_out: u64,
 }
 
 /// The result of a round.
@@ -64,6 +69,15 @@ pub struct Round {
     pub watched: (u64, u64),
     /// The time from exact counts until each watcher was shown them.
     pub shown_after: Option<Duration>,
+    /// Attempts that windows of a day admitted and refused.
+    pub attempts: (u64, u64),
+    /// Hostile settings of sessions that there were from the beginning on.
+    pub sessions: u64,
+    /// Ids of votes, and of items, that went with a primary of Postgres and are others' now.
+    pub given_again: (u64, u64),
+    /// Requests that named an item by its key: votes that were acknowledged, answers that there is no such key,
+    /// and reads.
+    pub keyed: (u64, u64, u64),
     /// What must not happen, in words. Empty for a round that is right.
     pub problems: Vec<String>,
 }
@@ -96,6 +110,10 @@ pub async fn play(
         exact_after: None,
         watched: (0, 0),
         shown_after: None,
+        sessions: schedule.settings.sessions.len() as u64,
+        attempts: (0, 0),
+        given_again: (0, 0),
+        keyed: (0, 0, 0),
         problems: Vec::new(),
     };
     let played = load_and_repair(schedule, watchers, &cluster, folder, &mut round).await;
@@ -130,9 +148,11 @@ async fn load_and_repair(
         &cluster.pause,
     );
     let owner = cluster.postgres.lock().await.owner();
-    let ruled = RuledClients::start(schedule.seed, &cluster.urls, &cluster.pause, &owner).await?;
-    let ballots = BallotClients::start(schedule.seed, &cluster.urls, &cluster.pause, &owner).await?;
+    let ruled = RuledClients::start(schedule.seed, &cluster.urls, &cluster.orderly, &owner).await?;
+    let ballots = BallotClients::start(schedule.seed, &cluster.urls, &cluster.orderly, &owner).await?;
     let voiding = Voiding::start(schedule.seed, cluster, &owner, folder).await?;
+    let keyed = KeyedClients::start(schedule.seed, &cluster.urls, &cluster.pause);
+    let throttled = ThrottledClients::start(schedule.seed, &cluster.urls, &cluster.pause, &owner).await?;
     let acknowledged = clients.acknowledged();
     let mut faults = JoinSet::new();
     for step in &schedule.steps {
@@ -162,8 +182,10 @@ async fn load_and_repair(
     sleep_until(began + LOAD).await;
     // Every fault has ended by now.
     let repaired = Instant::now();
-    let (records, ruled, ballots, voiding) = tokio::try_join!(
+    let (mut records, keyed, throttled, ruled, ballots, voiding) = tokio::try_join!(
         clients.finish(),
+        keyed.finish(),
+        throttled.finish(),
         ruled.finish(),
         ballots.finish(),
         voiding.finish()
@@ -184,11 +206,19 @@ async fn load_and_repair(
     if let Err(error) = quiescence::wait(cluster, settings.audit_cron == AUDIT_OFTEN).await {
         round.problems.push(format!("{error:#}"));
     }
+    let lost = cluster.lost.lock().await.clone();
+    let owner = cluster.postgres.lock().await.owner();
+    let rows = check::rows(&mut *owner.acquire().await?).await?;
+    round.verdict.went_with_primary = records.take_out(&lost, |row| rows.contains(row));
     round.answered = answers::judge(&records, &windows);
     round.problems.extend(round.answered.findings.iter().cloned());
-    judge(cluster, &records, round).await?;
-    let owner = cluster.postgres.lock().await.owner();
+    judge(cluster, &records, &keyed, &lost, round).await?;
     round.decided = ruled.answered;
+    round
+        .problems
+        .extend(throttled.judge(counted_anew(&round.injected)));
+    round.attempts = throttled.attempts();
+    round.keyed = (keyed.acknowledged(), keyed.not_found, keyed.reads);
     round.problems.extend(ruled.judge(&owner).await?);
     let (voided, restored) = voiding.votes();
     round.drawn = Drawn {
@@ -199,11 +229,35 @@ async fn load_and_repair(
         restored,
         killed: voiding.killed,
         throttled: records.throttled,
+        ran_out: records.ran_out,
     };
+    let is_ahead = |one: &Injected| one.fault == Fault::ServerClockForward;
+    if records.ran_out > 0 && !round.injected.iter().any(is_ahead) {
+        let why = "tokens had run out, and no server's clock was ahead";
+        round.problems.push(why.to_owned());
+    }
     let mut owner = owner.acquire().await?;
     round.problems.extend(ballots.judge(&mut owner).await?);
     round.problems.extend(voiding.judge(&mut owner).await?);
     Ok(())
+}
+
+/// How often the windows of throttles may have begun anew: each server counts alone while Redis does not answer
+/// it, also on a busy machine, and forgets that when it is started again; and Redis may lose what it counted.
+fn counted_anew(injected: &[Injected]) -> u64 {
+    let begins_anew = |one: &&Injected| {
+        matches!(
+            one.fault,
+            Fault::ServerKilled
+                | Fault::ServerRestarted
+                | Fault::RedisKilled
+                | Fault::RedisEmpty
+                | Fault::RedisOlder
+                | Fault::RedisFailover
+                | Fault::RedisWiped
+        )
+    };
+    PAIR as u64 + injected.iter().filter(begins_anew).count() as u64
 }
 
 /// Waits until all counts are exact. Returns how long after `repaired` that was.
@@ -221,11 +275,22 @@ async fn until_exact(cluster: &Cluster, repaired: Instant) -> Option<Duration> {
 }
 
 /// Judges once the programs report that they are quiescent: all must be right, and stay right.
-async fn judge(cluster: &Cluster, records: &Records, round: &mut Round) -> anyhow::Result<()> {
+async fn judge(
+    cluster: &Cluster,
+    records: &Records,
+    keyed: &KeyedRecords,
+    lost: &AllLost,
+    round: &mut Round,
+) -> anyhow::Result<()> {
     let owner = cluster.postgres.lock().await.owner();
     let mut redis = cluster.redis.lock().await.connection().await?;
     let counts = check::counts(&owner, &mut redis).await?;
-    round.verdict = check::verdict(records, &counts, &owner).await?;
+    let went_with_primary = round.verdict.went_with_primary;
+    let mut session = owner.acquire().await?;
+    round.verdict = check::verdict(records, &counts, &mut session).await?;
+    round.verdict.went_with_primary += went_with_primary;
+    keyed.judge(lost, &mut session, &mut round.verdict).await?;
+    round.given_again = lost.given_again(&mut session).await?;
     round.problems.extend(round.verdict.findings.iter().cloned());
     round
         .problems

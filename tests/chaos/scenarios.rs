@@ -54,6 +54,7 @@ pub async fn play(name: &str, folder: &Path) -> anyhow::Result<bool> {
         retention: "10m",
         max_age: "1h",
         is_open: true,
+        sessions: Vec::new(),
         ..settings
     };
     let cluster = Arc::new(Cluster::start(&folder.join(name), &template, &settings).await?);

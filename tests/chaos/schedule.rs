@@ -8,6 +8,7 @@ use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
 
 use crate::faults::{Fault, Target};
+use crate::stores::sessions::{self, SessionSetting};
 
 /// How long votes are cast and faults begin.
 pub const LOAD: Duration = Duration::from_secs(9);
@@ -46,6 +47,8 @@ pub struct Settings {
     pub audit_cron: &'static str,
     /// Whether the servers are open to everyone, without credentials and throttles.
     pub is_open: bool,
+    /// Settings of the programs' sessions in Postgres that they must not follow, from the beginning on.
+    pub sessions: Vec<SessionSetting>,
 }
 
 /// Every second, and once a year.
@@ -76,6 +79,7 @@ pub fn draw(seed: u64, only: Option<Fault>) -> Schedule {
         max_age: pick(&["700ms", "1h", "1h", "1h"], &mut random),
         audit_cron: pick(&[AUDIT_OFTEN, AUDIT_NEVER], &mut random),
         is_open: false,
+        sessions: sessions::draw(&mut random),
     };
     let mut faults = match only {
         Some(fault) => vec![fault; 3],
@@ -108,7 +112,7 @@ fn take_turns(steps: &mut [Step]) {
     for step in steps {
         let target = step.fault.target();
         let which = match target {
-            Target::Server | Target::Worker => step.which,
+            Target::Server | Target::Worker | Target::ServerClock | Target::WorkerClock => step.which,
             _ => 0,
         };
         let free_from = free_from.entry((target, which)).or_default();
@@ -134,6 +138,7 @@ fn dealt(seed: u64, random: &mut StdRng) -> Vec<Fault> {
                     | Target::RedisClock
                     | Target::RedisDatabase
                     | Target::Worker
+                    | Target::WorkerClock
             ),
             // Every fault of Postgres; none of Redis.
             (2, target) => !matches!(
@@ -141,7 +146,13 @@ fn dealt(seed: u64, random: &mut StdRng) -> Vec<Fault> {
                 Target::Redis | Target::RedisConnections | Target::RedisClock | Target::RedisDatabase
             ),
             // The worst faults, together.
-            (_, target) => epoch || matches!(target, Target::Server | Target::PostgresConnections),
+            (_, target) => {
+                epoch
+                    || matches!(
+                        target,
+                        Target::Server | Target::ServerClock | Target::PostgresConnections
+                    )
+            }
         }
     };
     let mut faults: Vec<Fault> = Fault::ALL.iter().copied().filter(wanted).collect();

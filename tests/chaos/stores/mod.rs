@@ -1,7 +1,9 @@
 //! What faults do to a round's Postgres and Redis.
 
+mod failover;
 mod postgres;
 mod redis;
+pub mod sessions;
 mod tenant;
 
 use std::path::Path;
@@ -9,6 +11,7 @@ use std::path::Path;
 use tally::dev::{Durability, PrivatePostgres};
 use testkit::stores::make_template;
 
+pub use failover::{AllLost, VoteRow};
 pub use postgres::{Postgres, hold_row, hold_snapshot};
 pub use redis::Redis;
 pub use tenant::write_beside;

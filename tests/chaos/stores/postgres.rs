@@ -13,7 +13,8 @@ use tally::dev::{Durability, PrivatePostgres};
 use tally::ledger::Role;
 use testkit::LOOK_EVERY;
 use testkit::clock::Clock;
-use testkit::stores::{self, DATABASE};
+use testkit::proxy::Proxy;
+use testkit::stores::{self, DATABASE, Variables};
 use tokio::time::{Instant, sleep, timeout};
 
 /// Large enough for a round, small enough to be filled in a moment.
@@ -26,12 +27,21 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 const OPEN_LIMIT: Duration = Duration::from_secs(2);
 
 /// Ends every session but the harness' own.
-const END_PROGRAMS: &str = "select pg_terminate_backend(pid) from pg_stat_activity where usename <> 'tally'";
+pub(super) const END_PROGRAMS: &str =
+    "select pg_terminate_backend(pid) from pg_stat_activity where usename <> 'tally'";
 
 /// Postgres, on a small disk of its own where one can be had.
 pub struct Postgres {
-    server: PrivatePostgres,
-    disk: Option<PathBuf>,
+    pub(super) server: PrivatePostgres,
+    pub(super) disk: Option<PathBuf>,
+    /// Where the round's files are.
+    pub(super) folder: PathBuf,
+    /// What is in the environment of each server.
+    pub(super) variables: Variables,
+    /// How many servers there were so far.
+    pub(super) servers: usize,
+    /// Leads the harness' own connections to the primary. No fault breaks it.
+    pub(super) to_owner: Proxy,
     owner: PgPool,
 }
 
@@ -40,26 +50,37 @@ impl Postgres {
         let disk = small_disk(&folder.join("disk"))?;
         let place = disk.as_deref().unwrap_or(folder).join("postgres");
         // The programs log in without a superuser's rights, so that limits apply to them.
-        let server = stores::start_copy(template, &place, Durability::Full, clock.variables()).await?;
+        let variables = clock.variables();
+        let server = stores::start_copy(template, &place, Durability::Full, variables.clone()).await?;
+        let to_owner = Proxy::start(server.port()).await?;
         // So it writes even just after Postgres was read-only: a session notices the end of that only
         // with its next statement.
         let writing = "options[default_transaction_read_only]=off";
-        let owner = stores::owner_pool(&format!("{}?{writing}", server.url(DATABASE)))?;
-        Ok(Self { server, disk, owner })
+        let url = on_port(&server.url(DATABASE), &server, to_owner.port());
+        let owner = stores::owner_pool(&format!("{url}?{writing}"))?;
+        Ok(Self {
+            server,
+            disk,
+            folder: folder.to_owned(),
+            variables,
+            servers: 1,
+            to_owner,
+            owner,
+        })
     }
 
     pub fn port(&self) -> u16 {
         self.server.port()
     }
 
-    /// The harness' own connections, without a proxy and with every right.
+    /// The harness' own connections, which no fault breaks, with every right. They follow a failover.
     pub fn owner(&self) -> PgPool {
         self.owner.clone()
     }
 
     /// The URL for a session of the harness' own, with every right.
     pub fn owner_url(&self) -> String {
-        self.server.url(DATABASE)
+        on_port(&self.server.url(DATABASE), &self.server, self.to_owner.port())
     }
 
     pub fn has_small_disk(&self) -> bool {
@@ -68,10 +89,7 @@ impl Postgres {
 
     /// The URL of the login with this role, on the port of a proxy or on its own.
     pub fn login_url(&self, role: Role, port: u16) -> String {
-        let own = format!(":{}/", self.server.port());
-        self.server
-            .login_url(role, DATABASE)
-            .replace(&own, &format!(":{port}/"))
+        on_port(&self.server.login_url(role, DATABASE), &self.server, port)
     }
 
     pub async fn killed(&mut self, lasting: Duration) -> anyhow::Result<()> {
@@ -238,8 +256,13 @@ async fn hold(
     Ok(true)
 }
 
+/// A URL of this server with another port.
+fn on_port(url: &str, server: &PrivatePostgres, port: u16) -> String {
+    url.replace(&format!(":{}/", server.port()), &format!(":{port}/"))
+}
+
 /// Mounts a file system in memory. Only root can; `None` for others.
-fn small_disk(place: &Path) -> anyhow::Result<Option<PathBuf>> {
+pub(super) fn small_disk(place: &Path) -> anyhow::Result<Option<PathBuf>> {
     if !nix::unistd::Uid::effective().is_root() {
         return Ok(None);
     }

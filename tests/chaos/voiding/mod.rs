@@ -178,7 +178,7 @@ impl Voiding {
                 random: StdRng::seed_from_u64(seed ^ ((u64::from(number) + 1) << 44)),
                 http: credentials::backend(),
                 over: over.subscribe(),
-                pause: cluster.pause.clone(),
+                pause: cluster.orderly.clone(),
                 records: VoidingRecords::default(),
             };
             running.spawn(client.run());

@@ -89,7 +89,7 @@ impl Operator {
                 runs: AtomicU64::new(0),
                 killed: AtomicU64::new(0),
             }),
-            pause: cluster.pause.clone(),
+            pause: cluster.orderly.clone(),
             random: StdRng::seed_from_u64(seed ^ (1 << 52)),
         }
     }
@@ -105,8 +105,8 @@ impl Operator {
             let span = self.tools.span(targets.span).await;
             let mut plan = plans.next(&targets, span, &mut self.random);
             for _ in 0..RUNS_AT_FIRST {
-                // Begins nothing during a pause.
-                drop(self.pause.go_on().await);
+                // Does nothing during a pause.
+                let _busy = self.pause.go_on().await;
                 if plan.is_done() || *over.borrow() {
                     break;
                 }

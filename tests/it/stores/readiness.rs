@@ -53,6 +53,49 @@ async fn ready_is_refused_while_postgres_is_read_only() {
     votes_are_back(&tally, item).await;
 }
 
+/// A session keeps the setting with which it began.
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_that_began_read_only_are_replaced_once_the_database_takes_writes() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    execute(&tally, "alter role tally set default_transaction_read_only = off").await;
+    execute(
+        &tally,
+        "alter database tally set default_transaction_read_only = on",
+    )
+    .await;
+    let end = "select pg_terminate_backend(pid) from pg_stat_activity where usename <> 'tally'";
+    execute(&tally, end).await;
+    until_postgres_is(&tally, "read-only").await;
+    // So many at once use every connection of a pool.
+    let make = async || {
+        let made = (0..40).map(async |_| {
+            let url = format!("{}/v1/items", tally.base);
+            let answer = tally.http.post(url).json(&json!({ "name": "y" })).send().await;
+            answer.expect("an answer").status()
+        });
+        join_all(made).await
+    };
+    eventually("each session is read-only", async || {
+        let all = make().await;
+        all.iter()
+            .all(|status| *status == StatusCode::SERVICE_UNAVAILABLE)
+            .then_some(())
+    })
+    .await;
+    execute(&tally, "alter database tally reset default_transaction_read_only").await;
+    eventually("no session is", async || {
+        let all = make().await;
+        all.iter()
+            .all(|status| *status == StatusCode::CREATED)
+            .then_some(())
+    })
+    .await;
+    tally.wait_until_ready("ready").await;
+    votes_are_back(&tally, item).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn ready_is_refused_while_postgres_is_a_standby() {
     let mut tally = Tally::start().await;
