@@ -205,7 +205,9 @@ async fn every_list_search_history_and_page_of_them_takes_one_of_an_addresss_pla
     let pool = tally.stores.pool();
     let lock = blocker(&pool, LOCK_CHANGES).await;
     // They take all places of this address, and those in which requests wait.
-    let readers: Vec<JoinSet<()>> = (0..2).map(|_| fill_public_reads(&tally, item)).collect();
+    let readers: Vec<JoinSet<()>> = (0..2)
+        .map(|_| fill_public_reads(&tally, &format!("/v1/items/{item}/history")))
+        .collect();
     until_blocked(&pool, HISTORY).await;
     let asked = ["*/*", "text/csv"]
         .map(|accept| TAKE_A_PLACE.map(|(path, query, status)| (path, query, status, accept)));
