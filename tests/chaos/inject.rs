@@ -191,8 +191,9 @@ impl Cluster {
         let mut postgres = self.postgres.lock().await;
         let standby = postgres.standby().await?;
         let _rests = self.orderly.begin().await;
-        let point_to = |port| self.to_postgres.proxies.iter().for_each(|one| one.point_to(port));
-        let lost = postgres.failed_over(standby, step.lasting, point_to).await?;
+        let late = step.program.map(|_| step.which);
+        let proxies = &self.to_postgres.proxies;
+        let lost = postgres.failed_over(standby, step.lasting, proxies, late).await?;
         self.lost.lock().await.add(lost);
         Ok(())
     }

@@ -19,7 +19,7 @@ use crate::pause::Pause;
 use client::KeyedClient;
 
 /// Clients in a round.
-const CLIENTS: u64 = 4;
+const CLIENTS: u64 = 8;
 /// What each of their keys begins with, and each of their voters.
 pub const PREFIX: &str = "keyed-";
 /// The longest that a client waits for an answer.

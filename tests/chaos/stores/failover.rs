@@ -9,6 +9,7 @@ use nix::mount::{MntFlags, umount2};
 use sqlx::{Connection, Executor, PgConnection};
 use tally::dev::{Durability, PrivatePostgres};
 use testkit::LOOK_EVERY;
+use testkit::proxy::Proxy;
 use testkit::stores::{DATABASE, SECRET};
 use tokio::time::sleep;
 
@@ -22,6 +23,8 @@ const LOST_ITEMS: i64 = 64;
 /// How long the primary waits for them. Other faults may let nobody make an item.
 const LOST_ITEMS_LIMIT: Duration = Duration::from_secs(5);
 
+/// How long a server may stay behind the others.
+const LATE_LIMIT: Duration = Duration::from_secs(4);
 /// Longer than a round.
 const A_ROUND: Duration = Duration::from_secs(600);
 
@@ -125,7 +128,8 @@ impl Postgres {
     }
 
     /// The standby gets everything up to now, and nothing more. The primary goes on for a while and is then
-    /// lost, and the standby takes over. `point_to` sends the programs to it.
+    /// lost, and the standby takes over. These proxies lead to it from then on. The one at `late` follows once ids
+    /// were given out again: its server still knows the items of the lost primary.
     ///
     /// # Errors
     /// When the standby cannot be promoted.
@@ -133,7 +137,8 @@ impl Postgres {
         &mut self,
         mut standby: Standby,
         lasting: Duration,
-        point_to: impl Fn(u16),
+        proxies: &[Proxy],
+        late: Option<usize>,
     ) -> anyhow::Result<Lost> {
         let mut primary = PgConnection::connect(&self.server.url(DATABASE)).await?;
         let mut session = PgConnection::connect(&standby.server.url(DATABASE)).await?;
@@ -147,8 +152,7 @@ impl Postgres {
         );
         session.execute("alter system set primary_conninfo = ''").await?;
         session.execute("select pg_reload_conf()").await?;
-        let has_ended = "not exists (select from pg_stat_wal_receiver)
-                         and pg_last_wal_replay_lsn() >= coalesce(pg_last_wal_receive_lsn(), '0/0')";
+        let has_ended = "not exists (select from pg_stat_wal_receiver)";
         ensure!(
             comes_true(&mut session, has_ended, FOLLOW_LIMIT).await,
             "the standby gets more"
@@ -160,6 +164,9 @@ impl Postgres {
         // Without them the failover loses less, and is one all the same.
         let made = format!("(select max(id) from item) >= {last} + {LOST_ITEMS}");
         comes_true(&mut primary, &made, LOST_ITEMS_LIMIT).await;
+        let last: i64 = sqlx::query_scalar("select max(id) from item")
+            .fetch_one(&mut primary)
+            .await?;
         drop(primary);
         self.server.kill().await;
         let at = Instant::now();
@@ -169,11 +176,18 @@ impl Postgres {
         ensure!(promoted, "the standby was not promoted");
         // Nobody else has reached it yet.
         let (kept_votes, kept_items) = rows(&mut session).await?;
-        session.close().await?;
         std::mem::swap(&mut self.server, &mut standby.server);
         std::mem::swap(&mut self.disk, &mut standby.disk);
         self.to_owner.point_to(self.server.port());
-        point_to(self.server.port());
+        let port = self.server.port();
+        let others = proxies.iter().enumerate().filter(|(at, _)| Some(*at) != late);
+        others.for_each(|(_, proxy)| proxy.point_to(port));
+        if let Some(late) = late {
+            let given_again = format!("(select max(id) from item) >= {last}");
+            comes_true(&mut session, &given_again, LATE_LIMIT).await;
+            proxies[late].point_to(port);
+        }
+        session.close().await?;
 
         // The old one, started where nobody finds it, says what was committed.
         let mut old = standby;

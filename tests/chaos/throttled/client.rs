@@ -47,7 +47,7 @@ impl ThrottledClient {
                 }
             }
             drop(busy);
-            sleep(Duration::from_millis(self.random.random_range(20..80))).await;
+            sleep(Duration::from_millis(self.random.random_range(5..40))).await;
         }
         self.records
     }

@@ -22,7 +22,7 @@ use client::ThrottledClient;
 /// Clients in a round.
 const CLIENTS: u64 = 2;
 /// Addresses, and voters, whose windows they fill.
-const ADDRESSES: u64 = 6;
+const ADDRESSES: u64 = 3;
 const VOTERS: u64 = 2;
 /// Attempts that a window of an address, and of a voter, takes in a day: see [`credentials::settings`]. No other
 /// client's voter or address comes near.
