@@ -9,8 +9,8 @@ ENV CARGO_PROFILE_RELEASE_DEBUG=0 CARGO_PROFILE_RELEASE_STRIP=symbols
 # for every target that the manifests name; tests and benches keep these stand-ins.
 COPY Cargo.toml Cargo.lock ./
 COPY testkit/Cargo.toml testkit/
-RUN mkdir -p src/bin benches/compare benches/soak tests/it testkit/src \
- && echo 'fn main() {}' | tee src/main.rs src/bin/sync-worker.rs benches/compare/main.rs benches/soak/main.rs benches/connections.rs tests/it/main.rs testkit/src/lib.rs >/dev/null \
+RUN mkdir -p src/bin benches/compare benches/readers benches/soak tests/it testkit/src \
+ && echo 'fn main() {}' | tee src/main.rs src/bin/sync-worker.rs benches/compare/main.rs benches/readers/main.rs benches/soak/main.rs benches/connections.rs tests/it/main.rs testkit/src/lib.rs >/dev/null \
  && touch src/lib.rs \
  && cargo build --release --locked --bins \
  && rm -rf src

@@ -5,7 +5,7 @@
 //! task tries Redis in the background. So no row says what Tally does. Only NOSCRIPT is answered:
 //! the script is loaded, and this call is sent once more, since nothing of it ran.
 //!
-//! docs/operating/redis-errors.md is this table for the operator. `tests/it/stores/redis_errors.rs`
+//! docs/operating/redis-errors.md is this table for the operator. `tests/it/stores/redis_errors`
 //! provokes each row.
 
 use std::fmt;
