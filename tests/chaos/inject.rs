@@ -59,7 +59,7 @@ async fn step_clock(clock: &Clock, by: i64, step: &Step) -> anyhow::Result<()> {
 
 /// The same for the clock of one program, which keeps it when it is started again.
 async fn step_own_clock(clock: &Clock, by: i64, step: &Step) -> anyhow::Result<()> {
-    step_and_return(clock, by, step.lasting, step.at.as_millis() % 2 == 0).await
+    step_and_return(clock, by, step.lasting, step.at.as_millis().is_multiple_of(2)).await
 }
 
 async fn step_and_return(clock: &Clock, by: i64, lasting: Duration, returns: bool) -> anyhow::Result<()> {
