@@ -46,12 +46,22 @@ fn known(error: &RedisError) -> Option<Refusal> {
     LiveError::from(error.clone()).refusal().cloned()
 }
 
+/// How often a Redis is started. A node of a cluster takes a second port, 10000 above the first, which others
+/// may have.
+const STARTS_LIMIT: u32 = 5;
+
 /// A Redis alone, with these lines in its settings.
 async fn private_redis(settings: &[&str]) -> (TempDir, PrivateRedis, MultiplexedConnection) {
     let folder = temporary_folder("redis-").expect("a folder");
-    let mut redis = PrivateRedis::new(folder.path(), "secret").expect("a port");
-    redis.set_settings(settings);
-    redis.start().await.expect("Redis starts");
+    let mut tries = 1..=STARTS_LIMIT;
+    let redis = loop {
+        let mut redis = PrivateRedis::new(folder.path(), "secret").expect("a port");
+        redis.set_settings(settings);
+        match redis.start().await {
+            Ok(()) => break redis,
+            Err(error) => assert!(tries.next().is_some(), "{error:#}"),
+        }
+    };
     let owner = redis_connection(&redis.url()).await.expect("Redis answers");
     (folder, redis, owner)
 }
