@@ -1,7 +1,7 @@
 -- count: add the votes of one committed batch to the live counts of its items.
 --
 -- KEYS[1]      <prefix>unsaved: the index, the keys of items with something to be written
--- KEYS[1 + k]  the items' hashes, <prefix>{<item id>}, each once
+-- KEYS[1 + k]  the items' counters, <prefix>{<item id>}, each once
 -- ARGV[1]      xid: the id of the batch's transaction, committed; decimal
 -- ARGV[2]      nonce: makes a fresh lease unique; the token of a rebuild request
 -- ARGV[3]      lease_limit_ms: a lease that is older is replaced
@@ -14,19 +14,16 @@
 --   {count, downs}   the same with its down-votes: two integers
 --   {'MISS', lease}  there is no live count, or none any more; the holder of this lease may
 --                    seed one
-local call, format = redis.call, string.format
 local xid, nonce, lease_limit_ms = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 
 -- Returns whether the visibility snapshot has seen this batch; nil if nobody can say. A
 -- snapshot has one of three forms:
 --   xmin:xmax:running,running      it has seen a committed xid below xmin, and one below xmax
 --                                  that is not among the running
---   xmax                           short for xmax:xmax:
+--   xmax                           short for xmax:xmax: (in the counter, a number)
 --   low:xmax:running,running:xmin  only the newest of the running, from low on: it cannot say
 --                                  whether it has seen an xid from xmin to below low
 local function visible(snapshot)
-  local only = tonumber(snapshot)
-  if only then return xid < only end
   local low, xmax, running, xmin = string.match(snapshot, '^(%d+):(%d+):([%d,]*):?(%d*)$')
   if xid >= tonumber(xmax) then return false end
   if xid < tonumber(low) then
@@ -38,61 +35,65 @@ end
 
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
-local now_text = format('%.0f', now)
 -- A lease reads <µs when taken>:<nonce>.
-local fresh_lease = now_text .. ':' .. nonce
+local fresh_lease = string.format('%.0f:%s', now, nonce)
+local held = call('MGET', unpack(KEYS, 2))
+local changed, unsaved, replies = {}, {}, {}
 
-local function miss(key)
-  local lease = call('HGET', key, 'lease')
-  if lease then
+-- Leases a counter without a live count, unless it is leased. It keeps this floor and rebuild request. Returns
+-- nothing if there is a value of another type.
+local function miss(key, is_there, floor, lease, request)
+  if lease ~= '' then
     local age = now - tonumber(string.match(lease, '^%d+'))
     if age >= 0 and age < lease_limit_ms * 1000 then return {'MISS', lease} end
   end
-  call('HSET', key, 'lease', fresh_lease)
-  -- The lease expires with its key. A key with a rebuild request must stay.
-  if call('HEXISTS', key, 'rebuild') == 0 then call('PEXPIRE', key, lease_limit_ms) end
+  local value = packed(0, 0, floor, 0, 0, 0, fresh_lease, request, '')
+  if request ~= '' then
+    call('SET', key, value)
+  -- The lease expires with its key.
+  elseif not call('SET', key, value, 'PX', lease_limit_ms, is_there and 'XX' or 'NX') then
+    return
+  end
   return {'MISS', fresh_lease}
 end
 
-local replies, unsaved = {}, {}
-for k = 1, #KEYS - 1 do
+for k = 1, #held do
   local key = KEYS[1 + k]
-  local held = call('HMGET', key, 'count', 'rev', 'snap', 'saved', 'downs')
+  local count, downs, revision, saved, xmax, seeded, lease, request, snapshot = parts(held[k])
   local delta, delta_downs = tonumber(ARGV[3 + k]), 0
   local changes = delta ~= 0
   if not delta then
-    local both, downs = string.match(ARGV[3 + k], '^(-?%d+),(-?%d+)$')
-    delta, delta_downs = tonumber(both), tonumber(downs)
+    local both, of_downs = string.match(ARGV[3 + k], '^(-?%d+),(-?%d+)$')
+    delta, delta_downs = tonumber(both), tonumber(of_downs)
   end
+  local is_live = count and seeded > 0
   -- A seed that has seen these votes has them in its count: do not add them twice.
-  local seen = held[1] and (not changes or visible(held[3]))
-  if held[1] and seen == nil then
-    -- Nobody can say whether the count has these votes, so it is invalidated, as in
-    -- invalidate.lua. The exact count that this batch reads next has them.
-    call('DEL', key)
-    call('HSET', key, 'rebuild', nonce, 'rev', held[2])
-    unsaved[#unsaved + 1] = key
-    held[1] = false
+  local seen = true
+  if is_live and changes then
+    if snapshot == '' then seen = xid < xmax else seen = visible(snapshot) end
   end
-  if held[1] then
-    local count, downs = tonumber(held[1]), held[5] and tonumber(held[5])
+  local reply
+  if is_live and seen ~= nil then
     if not seen then
-      count = count + delta
-      local revision, revision_text = tonumber(held[2]), now_text
-      if revision >= now then revision_text = format('%.0f', revision + 1) end
-      call('HSET', key, 'count', format('%.0f', count), 'rev', revision_text)
-      -- Most counters have no down-votes, and the field takes 16 bytes.
-      if delta_downs ~= 0 then
-        downs = (downs or 0) + delta_downs
-        call('HSET', key, 'downs', format('%.0f', downs))
-      end
+      count, downs = count + delta, downs + delta_downs
       -- The first vote after a save. Before later ones, the item is in the index already.
-      if held[4] == held[2] then unsaved[#unsaved + 1] = key end
+      if saved == revision then unsaved[#unsaved + 1] = key end
+      revision = revision < now and now or revision + 1
+      changed[#changed + 1] = key
+      changed[#changed + 1] = packed(count, downs, revision, saved, xmax, seeded, lease, request, snapshot)
     end
-    replies[k] = downs and {count, downs} or count
-  else
-    replies[k] = miss(key)
+    reply = downs ~= 0 and {count, downs} or count
+  elseif seen ~= nil and (count or not held[k]) then
+    reply = miss(key, count, revision or 0, lease or '', request or '')
   end
+  if not reply then
+    -- Nobody can say whether the count has these votes, or someone else has written there. It is
+    -- invalidated, as in invalidate.lua. The exact count that this batch reads next has the votes.
+    unsaved[#unsaved + 1] = key
+    reply = miss(key, count, revision or 0, '', nonce)
+  end
+  replies[k] = reply
 end
+if #changed > 0 then call('MSET', unpack(changed)) end
 if #unsaved > 0 then call('SADD', KEYS[1], unpack(unsaved)) end
 return replies

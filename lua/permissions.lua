@@ -2,13 +2,13 @@
 -- this Redis does not know. Tries each one, and leaves nothing behind.
 --
 -- KEYS[1]  <prefix>probe: only probe.lua uses it, too
--- KEYS[2]  and KEYS[3], the hashes of two items, <prefix>{<item id>}. Nothing touches them. In a
+-- KEYS[2]  and KEYS[3], the counters of two items, <prefix>{<item id>}. Nothing touches them. In a
 --          Redis Cluster they are in different slots, so that it refuses the call.
--- ARGV     each a command without its key, its words separated by spaces: 'HSET field 1'
+-- ARGV     each a command without its key, its words separated by spaces: 'MSET x'
 --
 -- Reply
 --   'ALLOWED'              the login may run all of them
---   {'REFUSED', command…}  the login may not run these; 'unknown HSET': Redis does not know it
+--   {'REFUSED', command…}  the login may not run these; 'unknown MSET': Redis does not know it
 local refused = {'REFUSED'}
 for _, line in ipairs(ARGV) do
   local words = {}

@@ -2,7 +2,7 @@
 
 use super::{StoreUrls, database_setting, dev};
 use crate::config::{self, Command};
-use crate::live::{Redis, WORKER_ANSWER_LIMIT};
+use crate::live::{Counters, Redis, WORKER_ANSWER_LIMIT};
 use crate::sync::{self, Repair};
 use crate::telemetry::Plain;
 use crate::web::ServerOptions;
@@ -28,6 +28,10 @@ async fn dispatch(command: Command) -> anyhow::Result<bool> {
         Command::Replay(settings) => replay::run(settings.into()).await,
         Command::Health(settings) => health(&settings).await,
         Command::Audit(settings) => audit(&settings).await,
+        Command::Counter(command) => {
+            let redis = Redis::new(&command.redis_url, &command.keys.key_prefix, WORKER_ANSWER_LIMIT)?;
+            operator::counter(&Counters::new(redis), command.item).await
+        }
         Command::Openapi => {
             telemetry::print(format_args!("{}\n", web::description()));
             Ok(true)

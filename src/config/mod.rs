@@ -20,11 +20,11 @@ pub use values::{
     SERVED_LIMIT_CONNECTIONS, SecretUrl, WRITER_STALL_LEAST,
 };
 use values::{
-    address_retention, choices, column, connections, duration, page, path, rate, rating, store_url, title,
-    writer_stall_limit,
+    address_retention, choices, column, connections, duration, item_id, page, path, rate, rating, store_url,
+    title, writer_stall_limit,
 };
 
-use crate::domain::ItemName;
+use crate::domain::{ItemId, ItemName};
 use crate::live::KeyPrefix;
 use crate::telemetry::LogFormat;
 
@@ -179,6 +179,8 @@ pub enum Command {
     Health(Health),
     /// Compare all counts with the ledger; exit code 0 only if nothing is wrong
     Audit(AuditCommand),
+    /// Show what Redis holds of an item; exit code 0 unless someone else's value stands there
+    Counter(CounterCommand),
     /// Print the description of the HTTP API: OpenAPI 3.1, the same as /openapi.json
     Openapi,
 }
@@ -258,6 +260,21 @@ pub struct AuditCommand {
     /// Delete wrong live counts and rebuild them from the ledger
     #[arg(long)]
     pub repair: bool,
+}
+
+/// `tally counter`.
+#[derive(Args)]
+pub struct CounterCommand {
+    /// The item's id
+    #[arg(value_parser = item_id)]
+    pub item: ItemId,
+
+    /// Redis, for the live counts: redis://user:password@host:port/number
+    #[arg(long, env = "REDIS_URL", hide_env_values = true, value_parser = store_url, value_name = "URL")]
+    pub redis_url: String,
+
+    #[command(flatten)]
+    pub keys: Keys,
 }
 
 /// `tally health`.

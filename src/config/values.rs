@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::domain::{CHOICES_LIMIT_ITEMS, ItemName, without_wrapping, wrapping};
+use crate::domain::{CHOICES_LIMIT_ITEMS, ItemId, ItemName, without_wrapping, wrapping};
 
 /// A cron expression of six fields, seconds first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +55,12 @@ pub fn store_url(text: &str) -> Result<String, String> {
         );
     }
     Ok(text.to_owned())
+}
+
+/// Reads an item's id.
+pub fn item_id(text: &str) -> Result<ItemId, String> {
+    text.parse()
+        .map_err(|()| "it takes an id, like 5; tally item show finds the id of a key".to_owned())
 }
 
 /// Reads the value of a claim. Each character counts, so a value with something around it is refused: no token

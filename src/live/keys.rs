@@ -3,7 +3,7 @@
 //!
 //! | key | type | holds |
 //! |---|---|---|
-//! | `<prefix>{<item id>}` | hash | an item's counter, see [`super::counter`] |
+//! | `<prefix>{<item id>}` | string | an item's counter, see [`super::counter`] |
 //! | `<prefix>epoch` | string | the known epoch: the one that the counters belong to |
 //! | `<prefix>entering:<nonce>` | string | the mark of a worker that is entering an epoch |
 //! | `<prefix>unsaved` | set | the index: the keys of the items with an unsaved live count or a rebuild request |

@@ -1,5 +1,5 @@
 //! Redis: the live counts. All calls of Redis are here. `keys` names every key, `counter`
-//! every field of a counter, `scripts` every script.
+//! what a counter holds, `scripts` every script.
 //!
 //! Each program has a handle with only its own calls: [`LiveCounts`] for the server,
 //! [`Counters`] for the sync worker.
@@ -22,7 +22,7 @@ pub use connect::{
     ACQUIRE_LIMIT, CONNECT_LIMIT, LEASE_LIMIT_MS, POOL_LIMIT_CONNECTIONS, Redis, SERVER_ANSWER_LIMIT,
     WORKER_ANSWER_LIMIT,
 };
-pub use counter::{COUNTER_FIELDS, Counter};
+pub use counter::{Counter, CounterParts, CounterValue};
 pub use error::LiveError;
 pub use error_replies::{ErrorReply, Lasts, Ran, Refusal};
 pub use keys::{CounterKey, InvalidKeyPrefix, KeyPrefix};

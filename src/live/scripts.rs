@@ -18,28 +18,32 @@ pub struct Script {
 }
 
 macro_rules! scripts {
-    ($($constant:ident = $name:literal),* $(,)?) => {
-        $(pub static $constant: Script = Script {
-            name: $name,
-            code: include_str!(concat!("../../lua/", $name, ".lua")),
-            hash: LazyLock::new(|| {
-                redis::Script::new(include_str!(concat!("../../lua/", $name, ".lua")))
-                    .get_hash()
-                    .to_owned()
-            }),
+    ($($constant:ident = $($name:literal)+),* $(,)?) => {
+        $(pub static $constant: Script = {
+            const CODE: &str = concat!($(include_str!(concat!("../../lua/", $name, ".lua"))),+);
+            Script {
+                name: last(&[$($name),+]),
+                code: CODE,
+                hash: LazyLock::new(|| redis::Script::new(CODE).get_hash().to_owned()),
+            }
         };)*
     };
 }
 
+const fn last(names: &[&'static str]) -> &'static str {
+    names[names.len() - 1]
+}
+
+// Those that read or write counters begin with `counter`.
 scripts! {
-    COUNT = "count",
-    SEED = "seed",
-    MARK_SAVED = "mark_saved",
-    EXPIRE = "expire",
-    INVALIDATE = "invalidate",
-    CLAIM_REBUILD = "claim_rebuild",
-    CLEAR_REBUILD = "clear_rebuild",
-    REMOVE_SAVED = "remove_saved",
+    COUNT = "counter" "count",
+    SEED = "counter" "seed",
+    MARK_SAVED = "counter" "mark_saved",
+    EXPIRE = "counter" "expire",
+    INVALIDATE = "counter" "invalidate",
+    CLAIM_REBUILD = "counter" "claim_rebuild",
+    CLEAR_REBUILD = "counter" "clear_rebuild",
+    REMOVE_SAVED = "counter" "remove_saved",
     ADVANCE = "advance",
     ENTER_EPOCH = "enter_epoch",
     PROBE = "probe",

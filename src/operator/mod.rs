@@ -4,6 +4,7 @@
 //! - `events`: reads its streams.
 //! - `items`, `polls`, `ballots`: over HTTP.
 //! - `api_keys`: API keys, with a Postgres login.
+//! - `counter`: what Redis holds of an item.
 //! - `trail`: administrative acts.
 //! - `watch`: live counts.
 //! - `voiding`: with its own Postgres login, because it can take back any vote.
@@ -11,6 +12,7 @@
 mod api;
 mod api_keys;
 mod ballots;
+mod counter;
 pub(crate) mod events;
 mod items;
 mod polls;
@@ -20,6 +22,7 @@ mod watch;
 
 pub use api_keys::key;
 pub use ballots::ballots;
+pub use counter::counter;
 pub use items::item;
 pub use polls::poll;
 pub use trail::trail;

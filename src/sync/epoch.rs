@@ -9,9 +9,9 @@ use crate::domain::{ItemId, VoteId};
 use crate::live::{Scan, fresh_token};
 use crate::telemetry::name;
 
-/// The layout of counters: their keys and fields. Another layout is another epoch, so Tally does
+/// The layout of counters: their keys and format. Another layout is another epoch, so Tally does
 /// not read what an older version left in Redis.
-const COUNTER_LAYOUT: u32 = 4;
+const COUNTER_LAYOUT: u32 = 5;
 
 /// The most epochs that a worker remembers: some 200 bytes each.
 const SEEN_LIMIT_EPOCHS: usize = 1000;

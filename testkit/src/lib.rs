@@ -10,6 +10,7 @@ pub mod benchmark;
 /// A clock is a library that is loaded with `LD_PRELOAD`.
 #[cfg(target_os = "linux")]
 pub mod clock;
+pub mod counters;
 pub mod curve;
 pub mod hostile;
 pub mod linearizable;

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use redis::aio::MultiplexedConnection;
 use sqlx::{PgConnection, PgPool};
+use tally::live::CounterParts;
 
 use crate::records::Records;
 use crate::stores::VoteRow;
@@ -89,24 +90,23 @@ pub async fn counts(owner: &PgPool, redis: &mut MultiplexedConnection) -> anyhow
     .await?;
     let mut pipeline = redis::pipe();
     for (item, ..) in &rows {
-        pipeline
-            .cmd("HMGET")
-            .arg(format!("tally:{{{item}}}"))
-            .arg(&["count", "downs"]);
+        pipeline.cmd("GET").arg(format!("tally:{{{item}}}"));
     }
-    let live: Vec<(Option<i64>, Option<i64>)> = pipeline.query_async(redis).await?;
+    let values: Vec<Option<Vec<u8>>> = pipeline.query_async(redis).await?;
+    let live = values.into_iter().map(|value| {
+        let parts = value.and_then(|value| CounterParts::read(&value))?;
+        parts.live()
+    });
     Ok(rows
         .into_iter()
         .zip(live)
-        .map(
-            |((item, saved, ledger, saved_downs, downs), (live, live_downs))| Counts {
-                item,
-                ledger,
-                saved,
-                live,
-                downs: (downs, saved_downs, live.map(|_| live_downs.unwrap_or_default())),
-            },
-        )
+        .map(|((item, saved, ledger, saved_downs, downs), live)| Counts {
+            item,
+            ledger,
+            saved,
+            live: live.map(|count| count.net),
+            downs: (downs, saved_downs, live.map(|count| count.downs)),
+        })
         .collect())
 }
 

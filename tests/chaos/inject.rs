@@ -20,11 +20,14 @@ use crate::stores::{hold_row, hold_snapshot, sessions, write_beside};
 const POINT_LIMIT: Duration = Duration::from_secs(4);
 
 /// What the worker's requests contain when it reads counters, and when it marks them saved.
-const READ: &str = "\r\nHMGET\r\n";
+const READ: &str = "\r\nMGET\r\n";
 static MARK_SAVED: LazyLock<String> = LazyLock::new(|| {
-    redis::Script::new(include_str!("../../lua/mark_saved.lua"))
-        .get_hash()
-        .to_owned()
+    redis::Script::new(concat!(
+        include_str!("../../lua/counter.lua"),
+        include_str!("../../lua/mark_saved.lua")
+    ))
+    .get_hash()
+    .to_owned()
 });
 
 /// How much memory Redis has left when it is almost full: a few counters' worth.

@@ -17,7 +17,7 @@ use super::repair_suspects;
 use super::state::State;
 use super::suspects::{SUSPECTS_LIMIT_ITEMS, Suspects};
 use crate::domain::{Count, CountDelta, ExactCount, ItemId, Owner, Revision, TransactionId};
-use crate::live::counter::{fields, read_fields};
+use crate::live::counter::{CounterParts, READ_LIMIT_KEYS, read_values, values};
 use crate::live::scripts::{self, fresh_token, text};
 use crate::live::{KeyPrefix, LEASE_LIMIT_MS, LiveError, Redis, Refusal};
 
@@ -217,20 +217,22 @@ impl LiveCounts {
         }
         let keys = self.state.redis.keys();
         let commands = items
-            .iter()
-            .map(|item| read_fields(keys, *item, &["count", "rev", "saved", "rebuild", "downs"]));
-        let replies = self.call(async |mut connection| {
+            .chunks(READ_LIMIT_KEYS)
+            .map(|items| read_values(keys, items));
+        let read = self.call(async |mut connection| {
             let replies = scripts::send(&mut connection, commands).await?;
-            replies.into_iter().map(fields).collect::<Result<Vec<_>, _>>()
+            let values = replies.into_iter().map(values).collect::<Result<Vec<_>, _>>()?;
+            Ok(values.into_iter().flatten().collect::<Vec<_>>())
         });
-        let replies = replies.await.map_err(|failed| self.open_breaker(failed))?;
+        let read = read.await.map_err(|failed| self.open_breaker(failed))?;
         let mut unreadable = Vec::new();
         let mut reads = Vec::with_capacity(items.len());
-        for (item, fields) in items.iter().zip(replies) {
-            reads.push(match fields.and_then(live_read) {
-                Some(read) => read,
+        for (item, value) in items.iter().zip(read) {
+            reads.push(match value.as_deref().map(CounterParts::read) {
+                None => LiveRead::Absent,
+                Some(Some(parts)) => live_read(&parts),
                 // Someone else has written this counter. It is invalidated; the others are well.
-                None => {
+                Some(None) => {
                     unreadable.push(*item);
                     LiveRead::Rebuilding
                 }
@@ -350,24 +352,16 @@ fn counted(reply: Value) -> Result<CountReply, LiveError> {
     counted.ok_or_else(|| scripts::COUNT.unexpected(reply))
 }
 
-/// What a counter's fields say; `None`: they are no counter's.
-fn live_read(fields: Vec<Value>) -> Option<LiveRead> {
-    type Fields = (Option<i64>, Option<i64>, Option<i64>, Option<String>, Option<i64>);
-    let (net, revision, saved, rebuild, downs): Fields =
-        redis::from_redis_value(Value::Array(fields)).ok()?;
-    Some(match (net, rebuild) {
-        (Some(net), _) => LiveRead::Count(LiveCount {
-            count: Count {
-                net,
-                downs: downs.unwrap_or_default(),
-            },
-            saved: saved
-                .filter(|saved| revision == Some(*saved))
-                .map(Revision::from_micros),
+/// What a counter says.
+fn live_read(parts: &CounterParts) -> LiveRead {
+    match parts.live() {
+        Some(count) => LiveRead::Count(LiveCount {
+            count,
+            saved: (parts.saved == parts.revision).then(|| Revision::from_micros(parts.saved)),
         }),
-        (None, Some(_)) => LiveRead::Rebuilding,
-        (None, None) => LiveRead::Absent,
-    })
+        None if parts.request.is_empty() => LiveRead::Absent,
+        None => LiveRead::Rebuilding,
+    }
 }
 
 fn seeded(reply: Value) -> Result<bool, LiveError> {

@@ -41,8 +41,6 @@ impl Counters {
             Scan::All => {
                 let mut command = redis::cmd("SCAN");
                 command.arg(cursor).arg("MATCH").arg(keys.counters_pattern());
-                // A key of another type is not Tally's.
-                command.arg("TYPE").arg("hash");
                 command
             }
         };

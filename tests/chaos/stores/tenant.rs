@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tally::live::CounterParts;
 use testkit::stores::redis_connection;
 use tokio::time::{Instant, sleep};
 
@@ -16,6 +17,14 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub async fn write_beside(url: &str, lasting: Duration) -> bool {
     let Ok(mut redis) = redis_connection(url).await else {
         return false;
+    };
+    let counter = CounterParts {
+        count: 7,
+        revision: 1,
+        xmax: 1,
+        seeded: 1,
+        request: "x".to_owned(),
+        ..CounterParts::default()
     };
     let until = Instant::now() + lasting;
     let mut batch = 0;
@@ -38,9 +47,7 @@ pub async fn write_beside(url: &str, lasting: Duration) -> bool {
                     .ignore(),
                 2 => pipeline.cmd("SET").arg(session).arg(number).ignore(),
                 _ => pipeline
-                    .cmd("HSET")
-                    .arg(format!("other-tally:{{{number}}}"))
-                    .arg(&["count", "7", "rev", "1", "rebuild", "x"])
+                    .set(format!("other-tally:{{{number}}}"), counter.to_value())
                     .ignore(),
             };
         }

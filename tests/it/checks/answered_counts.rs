@@ -129,13 +129,6 @@ async fn a_live_count_that_was_changed_by_hand_lies_outside() {
         }
     };
     assert_eq!(history.outside(&[read().await]).count(), 0);
-    let mut redis = tally.stores.redis_connection().await;
-    redis::cmd("HINCRBY")
-        .arg(format!("tally:{{{item}}}"))
-        .arg("count")
-        .arg(1)
-        .exec_async(&mut redis)
-        .await
-        .expect("Redis answers");
+    tally.change_counter(item, |parts| parts.count += 1).await;
     assert_eq!(history.outside(&[read().await]).count(), 1);
 }

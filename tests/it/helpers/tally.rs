@@ -11,7 +11,9 @@ use sqlx::PgPool;
 use tally::app::{self, StoreUrls};
 use tally::domain::{self, Count, Item, ItemId, ItemName, NewVote, Owner, VoterId};
 use tally::ledger::{Job, JobLease, LedgerError, Role, ServerLedger, WorkerLedger};
-use tally::live::{Counters, KeyPrefix, LiveCounts, Redis, SERVER_ANSWER_LIMIT, SUSPECTS_LIMIT_ITEMS};
+use tally::live::{
+    CounterParts, Counters, KeyPrefix, LiveCounts, Redis, SERVER_ANSWER_LIMIT, SUSPECTS_LIMIT_ITEMS,
+};
 use tally::sync::{SyncOptions, Worker};
 use tally::votes::{SeedBackoff, VoteQueue};
 use tally::web::access::{AccessOptions, Open, VotingOptions};
@@ -285,6 +287,14 @@ impl Tally {
             .await;
         assert_eq!(status, StatusCode::CREATED, "{answer}");
         answer["vote_count"].as_i64()
+    }
+
+    /// Changes an item's counter by hand.
+    pub async fn change_counter(&self, item: ItemId, change: impl FnOnce(&mut CounterParts)) {
+        let mut redis = self.stores.redis_connection().await;
+        testkit::counters::change(&mut redis, &format!("tally:{{{item}}}"), change)
+            .await
+            .expect("Redis answers");
     }
 
     pub async fn live_count(&self, item: ItemId) -> Option<i64> {

@@ -130,7 +130,7 @@ async fn each_user_is_refused_every_command_and_every_key_that_is_not_its_own() 
             "CLIENT KILL 127.0.0.1:1",
             "GET other:epoch",
             "SET tallyx y",
-            "HMGET other:{1} count",
+            "MGET other:{1}",
             "DEL other:{1} tally:{1}",
         ] {
             let code = refusal(&mut connection, &words(line)).await.unwrap_or_default();
@@ -234,7 +234,7 @@ async fn a_program_whose_login_lacks_a_command_or_its_keys_says_so_in_one_line_a
         .expect("a vote");
     let void = ["void", "--item", "1", "--reason", "x", "--apply"];
     for (rule, missing) in [
-        ("-hset", "may not run HSET"),
+        ("-mset", "may not run MSET"),
         ("-evalsha", "may not run EVALSHA"),
         ("resetkeys", "may not use the keys tally:*"),
     ] {
@@ -251,7 +251,7 @@ async fn a_program_whose_login_lacks_a_command_or_its_keys_says_so_in_one_line_a
                 assert!(said.contains(part), "{program} {arguments:?}: {said}");
             }
             change_rule(&mut owner, user, "~tally:*").await;
-            change_rule(&mut owner, user, "+hset").await;
+            change_rule(&mut owner, user, "+mset").await;
             change_rule(&mut owner, user, "+evalsha").await;
         }
     }
@@ -263,16 +263,16 @@ async fn a_server_whose_login_loses_a_command_names_it_in_ready_and_goes_on_with
     let item = tally.item("x").await;
     assert_eq!(tally.add(item, 1).await, Some(1));
     let mut owner = tally.stores.redis_connection().await;
-    change_rule(&mut owner, "server", "-hmget").await;
+    change_rule(&mut owner, "server", "-mget").await;
     assert_eq!(tally.add(item, 1).await, None, "stored, and not counted");
     eventually("ready names it", async || {
         let (status, answer) = tally.get("/health/ready").await;
         let detail = answer["detail"].as_str()?.to_owned();
-        let is_named = answer["redis"] == "refused" && detail.contains("may not run HMGET");
+        let is_named = answer["redis"] == "refused" && detail.contains("may not run MGET");
         (status == 200 && answer["status"] == "degraded" && is_named).then_some(())
     })
     .await;
-    change_rule(&mut owner, "server", "+hmget").await;
+    change_rule(&mut owner, "server", "+mget").await;
     tally.wait_until_ready("ready").await;
     eventually("live counts are back", async || tally.add(item, 1).await).await;
     tally.assert_exact_when_quiescent(item).await;

@@ -63,11 +63,7 @@ async fn audit_with_repair_repairs_what_is_wrong() {
     let (_server, base) = start_server(&stores, "server").await;
     replay(&stores, &votes(10, 3), &base).await;
     let mut redis = stores.redis_connection().await;
-    let () = redis::cmd("HINCRBY")
-        .arg("tally:{1}")
-        .arg("count")
-        .arg(5)
-        .query_async(&mut redis)
+    testkit::counters::change(&mut redis, "tally:{1}", |parts| parts.count += 5)
         .await
         .expect("Redis");
     let short = [];

@@ -1,6 +1,5 @@
 //! What each piece of the protocol is for, on the real scripts and SQL.
 
-use redis::AsyncCommands;
 use sqlx::postgres::PgPoolOptions;
 use tally::domain::{CountDelta, ExactCount, ItemId, RUNNING_LIMIT_TRANSACTIONS, TransactionId};
 use tally::ledger::{Role, ServerLedger, WorkerLedger};
@@ -158,10 +157,8 @@ async fn a_live_count_stays_short_and_exact_however_many_transactions_are_runnin
     let b = steps.commit().await;
     assert!(steps.seed(exact, &lease).await);
     let mut redis = steps.stores.redis_connection().await;
-    let snapshot: String = redis
-        .hget(format!("tally:{{{}}}", steps.item), "snap")
-        .await
-        .expect("Redis answers");
+    let parts = testkit::counters::parts(&mut redis, &format!("tally:{{{}}}", steps.item)).await;
+    let snapshot = parts.expect("Redis answers").snapshot;
     assert_eq!(
         snapshot.split(',').count(),
         RUNNING_LIMIT_TRANSACTIONS,

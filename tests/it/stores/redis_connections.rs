@@ -57,7 +57,7 @@ async fn a_thread_calls_redis_over_one_connection_and_ends_it_before_it_makes_an
     // CLIENT LIST has a line for each connection, with the connection's last command.
     let reading = async || -> Vec<String> {
         let clients = send("CLIENT LIST").await;
-        let reading = clients.lines().filter(|line| line.contains(" cmd=hmget "));
+        let reading = clients.lines().filter(|line| line.contains(" cmd=mget "));
         let ids = reading.filter_map(|line| line.split(' ').next());
         ids.map(str::to_owned).collect()
     };
@@ -68,9 +68,9 @@ async fn a_thread_calls_redis_over_one_connection_and_ends_it_before_it_makes_an
     assert_eq!(reading().await, first);
 
     // A call fails, and its connection stays open.
-    send("ACL SETUSER server -hmget").await;
+    send("ACL SETUSER server -mget").await;
     assert!(live_counts.read(&[item]).await.is_err());
-    send("ACL SETUSER server +hmget").await;
+    send("ACL SETUSER server +mget").await;
     eventually("Redis is found", async || live_counts.answers().then_some(())).await;
     // The repair task's connection ends. From then on, Redis accepts no more than there are.
     eventually("the test's connection and one more", async || {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tally::domain::{Count, CountToSave, Revision};
 use tally::sync::{Repair, SyncError, SyncOptions};
 
-use super::{command, epoch, unsaved, writer_that_counts_not};
+use super::{epoch, unsaved, writer_that_counts_not};
 use crate::helpers::eventually;
 use crate::helpers::stores::{blocker, refuse, refuse_no_more, until_blocked};
 use crate::helpers::tally::{Tally, options};
@@ -46,16 +46,13 @@ async fn the_audit_finds_nothing_wrong_when_nothing_failed_and_moves_the_waterma
 #[tokio::test(flavor = "multi_thread")]
 async fn the_audit_finds_and_repairs_a_live_count_that_is_wrong_either_way() {
     let tally = Tally::start().await;
-    for wrong in ["3", "-2"] {
-        let item = tally.item(wrong).await;
+    for wrong in [3, -2_i64] {
+        let item = tally.item("x").await;
         tally.add(item, 1).await;
         tally.worker().flush().await.expect("a flush");
-        command(&tally, &["HINCRBY", &format!("tally:{{{item}}}"), "count", wrong]).await;
+        tally.change_counter(item, |parts| parts.count += wrong).await;
         let found = tally.worker().audit(Repair::No).await.expect("an audit");
-        assert_eq!(
-            (found.wrong_items, found.wrong_votes),
-            (1, wrong.parse::<i64>().expect("a number").unsigned_abs())
-        );
+        assert_eq!((found.wrong_items, found.wrong_votes), (1, wrong.unsigned_abs()));
         let repaired = tally.worker().audit(Repair::Yes).await.expect("an audit");
         assert_eq!(repaired.repaired_items, 1);
         tally.assert_exact_when_quiescent(item).await;
@@ -86,8 +83,7 @@ async fn the_audit_finds_down_votes_that_are_wrong_although_their_sum_is_right()
     };
     let right = Count { net: -1, downs: 2 };
     assert_eq!(counts().await, (Some(right), right));
-    let key = format!("tally:{{{item}}}");
-    command(&tally, &["HINCRBY", &key, "downs", "1"]).await;
+    tally.change_counter(item, |parts| parts.downs += 1).await;
     for wrong in ["of the live count", "of the saved count"] {
         let found = tally.worker().audit(Repair::Yes).await.expect("an audit");
         assert_eq!((found.wrong_items, found.wrong_votes), (1, 2), "{wrong}");

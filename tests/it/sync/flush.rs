@@ -9,7 +9,7 @@ use tally::domain::ItemId;
 use tally::ledger::Role;
 use tally::sync::SyncOptions;
 
-use super::{command, epoch, unsaved};
+use super::{epoch, unsaved};
 use crate::helpers::eventually;
 use crate::helpers::stores::blocker;
 use crate::helpers::tally::{Tally, counters, ledger, options};
@@ -206,7 +206,7 @@ async fn a_count_beyond_its_maximum_age_is_evicted_and_rebuilt() {
     let item = tally.item("x").await;
     tally.add(item, 1).await;
     // A wrong count that nothing else would find while the item is busy.
-    command(&tally, &["HINCRBY", &format!("tally:{{{item}}}"), "count", "5"]).await;
+    tally.change_counter(item, |parts| parts.count += 5).await;
     let worker = tally.worker_with(SyncOptions {
         max_age: Some(Duration::ZERO),
         ..options()
@@ -215,7 +215,7 @@ async fn a_count_beyond_its_maximum_age_is_evicted_and_rebuilt() {
     tally.assert_exact_when_quiescent(item).await;
     assert_eq!(tally.add(item, 1).await, Some(2));
     // A flush until nothing is left does both.
-    command(&tally, &["HINCRBY", &format!("tally:{{{item}}}"), "count", "5"]).await;
+    tally.change_counter(item, |parts| parts.count += 5).await;
     let report = worker.flush_until_quiescent().await.expect("a flush");
     assert_eq!((report.evicted, report.rebuilt), (1, 1));
     assert_eq!(tally.saved_count(item).await, 2);

@@ -167,7 +167,7 @@ async fn an_item_that_a_scan_meets_twice_is_saved_as_it_was_read_last() {
         add_to_each().await;
         // After the first page is read, the scan begins again.
         let begin_anew = async {
-            proxy.trap("HMGET", true).await;
+            proxy.trap("\r\nMGET\r\n", true).await;
             proxy.stall();
             proxy.release();
             add_to_each().await;
@@ -216,7 +216,7 @@ async fn a_worker_that_is_asked_to_stop_ends_its_scan_with_the_pages_that_it_has
         drop(sees);
     };
     let stop_in_the_scan = async {
-        proxy.trap("HMGET", false).await;
+        proxy.trap("\r\nMGET\r\n", false).await;
         drop(stop);
         drop(seen.await);
         proxy.release();

@@ -131,9 +131,7 @@ async fn votes_flushes_audits_rebuilds_and_epochs_work_with_each_program_under_i
     // is frozen so that it does not drop that count.
     worker.freeze().await.expect("it runs");
     assert_eq!(vote(json!({})).await.1["vote_count"], 3);
-    let () = redis::cmd("HINCRBY")
-        .arg(&["tally:{1}", "count", "5"])
-        .query_async(&mut redis)
+    testkit::counters::change(&mut redis, "tally:{1}", |parts| parts.count += 5)
         .await
         .expect("Redis answers");
     let audit = |arguments: &'static [&'static str]| {

@@ -1,25 +1,31 @@
 //! Lua scripts: every reply of each, and what it leaves in Redis.
-//! `hash.rs` goes through all kinds of states, and fails for a reply that none of its calls has.
+//! `states.rs` goes through all kinds of states, and fails for a reply that none of its calls has.
 
 use std::collections::BTreeMap;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, FromRedisValue, Value};
+use tally::live::CounterParts;
+use testkit::counters;
 
 use crate::helpers::stores::Stores;
 
+/// A script, behind what reads and writes counters.
 macro_rules! script {
     ($name:literal) => {
-        include_str!(concat!("../../../../lua/", $name, ".lua"))
+        concat!(
+            include_str!("../../../../lua/counter.lua"),
+            include_str!(concat!("../../../../lua/", $name, ".lua"))
+        )
     };
 }
 
 mod counting;
 mod documented;
-mod hash;
 mod rebuilding;
 mod saving;
 mod several;
+mod states;
 mod throttle;
 
 const KEY: &str = "tally:{1}";
@@ -45,6 +51,27 @@ fn counted(reply: Value) -> Counted {
     let (word, lease): (String, String) = redis::from_redis_value(reply).expect("a miss");
     assert_eq!(word, "MISS");
     Counted::Miss(lease)
+}
+
+/// The parts of a counter that are not absent, by name.
+fn named(parts: &CounterParts) -> BTreeMap<String, String> {
+    let number = |number: i64| (number != 0).then(|| number.to_string());
+    let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+    let all = [
+        ("count", parts.live().map(|count| count.net.to_string())),
+        ("downs", number(parts.downs)),
+        ("revision", number(parts.revision)),
+        ("saved", number(parts.saved)),
+        ("xmax", number(parts.xmax)),
+        ("seeded", number(parts.seeded.into())),
+        ("lease", text(&parts.lease)),
+        ("request", text(&parts.request)),
+        ("snapshot", text(&parts.snapshot)),
+    ];
+    let present = all
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    present.collect()
 }
 
 impl Scripts {
@@ -110,12 +137,25 @@ impl Scripts {
         seconds * 1_000_000 + micros
     }
 
-    async fn field<Field: FromRedisValue>(&mut self, name: &str) -> Option<Field> {
-        self.connection.hget(KEY, name).await.expect("a field")
+    /// The counter's parts, and all absent if there is none.
+    async fn parts(&mut self) -> CounterParts {
+        counters::parts(&mut self.connection, KEY)
+            .await
+            .expect("Redis answers")
+    }
+
+    async fn change(&mut self, change: impl FnOnce(&mut CounterParts)) {
+        counters::change(&mut self.connection, KEY, change)
+            .await
+            .expect("Redis answers");
     }
 
     async fn revision(&mut self) -> i64 {
-        self.field("rev").await.expect("a revision")
+        self.parts().await.revision
+    }
+
+    async fn request(&mut self) -> String {
+        self.parts().await.request
     }
 
     async fn mark_saved(&mut self, revision: i64) -> String {
@@ -153,17 +193,14 @@ impl Scripts {
         Ok(revision)
     }
 
-    async fn set(&mut self, field: &str, value: i64) {
-        let () = self.connection.hset(KEY, field, value).await.expect("a hash");
-    }
-
     async fn clear_rebuild(&mut self, token: &str) -> String {
         self.word(script!("clear_rebuild"), &[LEASE_LIMIT_MS, token])
             .await
     }
 
-    async fn fields(&mut self) -> BTreeMap<String, String> {
-        self.connection.hgetall(KEY).await.expect("a hash")
+    /// The parts that are not absent, by name.
+    async fn named(&mut self) -> BTreeMap<String, String> {
+        named(&self.parts().await)
     }
 
     async fn is_in_the_index(&mut self) -> bool {
@@ -176,7 +213,7 @@ impl Scripts {
     }
 
     async fn names(&mut self) -> Vec<String> {
-        self.fields().await.into_keys().collect()
+        self.named().await.into_keys().collect()
     }
 
     /// The ms until Redis removes the key; -1: never; -2: there is no key.

@@ -11,14 +11,11 @@ async fn invalidate_drops_count_and_lease_and_sets_a_rebuild_request_without_a_t
     let revision = scripts.seeded().await;
     scripts.mark_saved(revision).await;
     assert_eq!(scripts.invalidate("first").await, "INVALIDATED");
-    assert_eq!(scripts.names().await, ["rebuild", "rev"]);
+    assert_eq!(scripts.names().await, ["request", "revision"]);
     assert_eq!(scripts.revision().await, revision);
     let lease = scripts.lease().await;
     assert_eq!(scripts.invalidate("second").await, "INVALIDATED");
-    assert_eq!(
-        scripts.field::<String>("rebuild").await.as_deref(),
-        Some("second")
-    );
+    assert_eq!(scripts.request().await, "second");
     assert_eq!(
         scripts.seed(9, "1:1:", &lease, 0).await,
         "RETRY",
@@ -38,13 +35,13 @@ async fn invalidate_with_a_revision_leaves_another_count_alone() {
     let revision = scripts.seeded().await;
     let read = revision.to_string();
     scripts.count(1, 200).await;
-    let before = scripts.fields().await;
+    let before = scripts.named().await;
     assert_eq!(
         scripts.invalidate_revision("token", &read).await,
         "CHANGED",
         "the count has changed"
     );
-    assert_eq!(scripts.fields().await, before);
+    assert_eq!(scripts.named().await, before);
     let read = scripts.revision().await.to_string();
     assert_eq!(scripts.invalidate_revision("token", &read).await, "INVALIDATED");
     assert_eq!(
@@ -52,7 +49,7 @@ async fn invalidate_with_a_revision_leaves_another_count_alone() {
         "CHANGED",
         "only the floor has this revision"
     );
-    assert_eq!(scripts.field::<String>("rebuild").await.as_deref(), Some("token"));
+    assert_eq!(scripts.request().await, "token");
 }
 
 #[tokio::test]
@@ -60,7 +57,7 @@ async fn seed_and_claim_rebuild_stay_above_the_floor_when_the_clock_is_behind() 
     let mut scripts = Scripts::start().await;
     scripts.seeded().await;
     let ahead = scripts.now().await + 3_600_000_000;
-    scripts.set("rev", ahead).await;
+    scripts.change(|parts| parts.revision = ahead).await;
     scripts.invalidate("token").await;
     assert_eq!(scripts.claim_rebuild("token", 0).await, Ok(ahead + 1));
     assert_eq!(
@@ -94,13 +91,13 @@ async fn claim_rebuild_claims_only_for_the_request_that_was_read_and_without_a_l
         "a refusal leaves the live count's revision"
     );
     assert_eq!(
-        scripts.field::<String>("rebuild").await.as_deref(),
-        Some("second"),
+        scripts.request().await,
+        "second",
         "the live count is not saved yet"
     );
-    scripts.set("saved", revision).await;
+    scripts.change(|parts| parts.saved = revision).await;
     assert_eq!(scripts.claim_rebuild("second", 0).await, Err("LIVE".to_owned()));
-    assert_eq!(scripts.field::<String>("rebuild").await, None);
+    assert_eq!(scripts.request().await, "");
 }
 
 /// The lease's holder may have read its exact count before the rebuild's write.
@@ -110,7 +107,7 @@ async fn clear_rebuild_keeps_the_floor_beside_a_lease() {
     let mut scripts = Scripts::start().await;
     scripts.seeded().await;
     let ahead = scripts.now().await + 3_600_000_000;
-    scripts.set("rev", ahead).await;
+    scripts.change(|parts| parts.revision = ahead).await;
     scripts.invalidate("token").await;
     let lease = scripts.lease().await;
     assert_eq!(scripts.claim_rebuild("token", 0).await, Ok(ahead + 1));

@@ -1,8 +1,6 @@
 //! `mark_saved` and `expire`: live counts are saved, and expire when idle.
 
-use redis::AsyncCommands;
-
-use super::{KEY, Scripts};
+use super::Scripts;
 
 #[tokio::test]
 async fn mark_saved_marks_only_the_revision_that_was_read() {
@@ -10,7 +8,7 @@ async fn mark_saved_marks_only_the_revision_that_was_read() {
     let revision = scripts.seeded().await;
     scripts.count(1, 200).await;
     assert_eq!(scripts.mark_saved(revision).await, "CHANGED");
-    assert_eq!(scripts.field::<i64>("saved").await, None);
+    assert_eq!(scripts.parts().await.saved, 0);
     let revision = scripts.revision().await;
     assert_eq!(scripts.mark_saved(revision).await, "SAVED");
     scripts.invalidate("token").await;
@@ -21,7 +19,7 @@ async fn mark_saved_marks_only_the_revision_that_was_read() {
     );
     assert_eq!(
         scripts.names().await,
-        ["rebuild", "rev"],
+        ["request", "revision"],
         "marking makes no count"
     );
 }
@@ -32,9 +30,9 @@ async fn mark_saved_clears_a_rebuild_request_that_its_count_was_seeded_after() {
     scripts.invalidate("token").await;
     let revision = scripts.seeded().await;
     assert_eq!(scripts.mark_saved(revision - 1).await, "CHANGED");
-    assert_eq!(scripts.field::<String>("rebuild").await.as_deref(), Some("token"));
+    assert_eq!(scripts.request().await, "token");
     assert_eq!(scripts.mark_saved(revision).await, "SAVED");
-    assert_eq!(scripts.field::<String>("rebuild").await, None);
+    assert_eq!(scripts.request().await, "");
 }
 
 #[tokio::test]
@@ -71,11 +69,7 @@ async fn expire_leaves_a_rebuild_request() {
     let revision = scripts.seeded().await;
     scripts.mark_saved(revision).await;
     // No script leaves a request beside a saved count. If one did, the request must not be lost.
-    let () = scripts
-        .connection
-        .hset(KEY, "rebuild", "token")
-        .await
-        .expect("a hash");
+    scripts.change(|parts| parts.request = "token".to_owned()).await;
     assert_eq!(scripts.expire(revision, 0).await, "EXPIRED");
-    assert_eq!(scripts.names().await, ["rebuild"]);
+    assert_eq!(scripts.names().await, ["request"]);
 }

@@ -1,9 +1,9 @@
 //! Calls for several keys, the worker's handle of their replies, and `advance`.
 
-use redis::{AsyncCommands, Value};
+use redis::Value;
 use tally::domain::{ItemId, Revision};
 use tally::ledger::Role;
-use tally::live::{CALL_LIMIT_KEYS, MarkReply};
+use tally::live::{CALL_LIMIT_KEYS, CounterParts, MarkReply};
 
 use super::{Counted, INDEX, KEY, LEASE_LIMIT_MS, Scripts, counted};
 use crate::helpers::stores::Stores;
@@ -72,13 +72,11 @@ async fn a_call_for_several_keys_treats_each_as_a_call_of_its_own() {
     let mut counts = Vec::new();
     let mut revisions: Vec<String> = Vec::new();
     for key in &keys[1..] {
-        let (count, revision): (i64, String) = scripts
-            .connection
-            .hmget(key, &["count", "rev"])
+        let parts = testkit::counters::parts(&mut scripts.connection, key)
             .await
-            .expect("a count");
-        counts.push(count);
-        revisions.push(revision);
+            .expect("Redis answers");
+        counts.push(parts.count);
+        revisions.push(parts.revision.to_string());
     }
     assert_eq!(counts, [6, 20, 30]);
 
@@ -106,10 +104,14 @@ async fn many_items_get_their_replies_in_order_also_from_a_redis_that_lost_the_s
         .collect();
     let mut fill = redis::pipe();
     for item in &items {
-        fill.hset_multiple(
-            format!("tally:{{{item}}}"),
-            &[("count", item.get() * 10), ("rev", item.get())],
-        );
+        let counter = CounterParts {
+            count: item.get() * 10,
+            revision: item.get(),
+            xmax: 1,
+            seeded: 1,
+            ..CounterParts::default()
+        };
+        fill.set(format!("tally:{{{item}}}"), counter.to_value());
     }
     let () = fill.query_async(&mut connection).await.expect("Redis answers");
     let () = redis::cmd("SCRIPT")
@@ -166,8 +168,8 @@ async fn a_read_returns_every_field_and_changes_nothing() {
     assert_eq!(scripts.time_to_live_ms().await, -2, "reading makes no key");
     scripts.invalidate("token").await;
     let revision = scripts.seeded().await;
-    scripts.set("saved", revision).await;
-    let before = scripts.fields().await;
+    scripts.change(|parts| parts.saved = revision).await;
+    let before = scripts.named().await;
     let [all] = &counters.read(&[item]).await.expect("Redis answers")[..] else {
         panic!("one item, one answer");
     };
@@ -178,5 +180,5 @@ async fn a_read_returns_every_field_and_changes_nothing() {
     );
     assert!(all.seeded.is_some_and(|seeded| seeded <= all.now));
     assert!(revision <= all.now.as_revision());
-    assert_eq!(scripts.fields().await, before);
+    assert_eq!(scripts.named().await, before);
 }

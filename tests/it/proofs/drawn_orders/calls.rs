@@ -6,6 +6,7 @@ use redis::{Script, Value};
 use sqlx::Row;
 use tally::domain::{Count, CountDelta, ExactCount, Revision, Snapshot, TransactionId};
 use tally::live::CountReply;
+use testkit::counters;
 
 use super::LEASE_LIMIT_MS;
 use super::item::{Fields, Item, Saving};
@@ -83,21 +84,12 @@ impl Item {
     }
 
     pub(super) async fn read(&mut self) -> Fields {
-        type Read = (Option<i64>, Option<i64>, Option<i64>, Option<i64>, Option<String>);
-        let (net, downs, revision, saved, rebuild): Read = redis::cmd("HMGET")
-            .arg(&self.key)
-            .arg(&["count", "downs", "rev", "saved", "rebuild"])
-            .query_async(&mut self.redis)
-            .await
-            .expect("Redis answers");
-        let count = net.map(|net| Count {
-            net,
-            downs: downs.unwrap_or_default(),
-        });
+        let parts = counters::parts(&mut self.redis, &self.key).await;
+        let parts = parts.expect("Redis answers");
         Fields {
-            count: count.zip(revision),
-            saved,
-            rebuild,
+            count: parts.live().map(|count| (count, parts.revision)),
+            saved: (parts.saved > 0).then_some(parts.saved),
+            rebuild: Some(parts.request).filter(|request| !request.is_empty()),
         }
     }
 

@@ -6,6 +6,16 @@ use redis::Script;
 
 use crate::proofs::one_vote_batch::Without;
 
+/// A script, behind what reads and writes counters.
+macro_rules! script {
+    ($name:literal) => {
+        concat!(
+            include_str!("../../../../lua/counter.lua"),
+            include_str!(concat!("../../../../lua/", $name, ".lua"))
+        )
+    };
+}
+
 /// The scripts and statements under test.
 pub(super) struct Pieces {
     pub(super) count: Script,
@@ -65,9 +75,9 @@ pub(super) const INDEX: &str = "tally:unsaved";
 
 impl Pieces {
     pub(super) fn without(piece: Without) -> Self {
-        let mut count = include_str!("../../../../lua/count.lua").to_owned();
-        let mut seed = include_str!("../../../../lua/seed.lua").to_owned();
-        let mut mark_saved = include_str!("../../../../lua/mark_saved.lua").to_owned();
+        let mut count = script!("count").to_owned();
+        let mut seed = script!("seed").to_owned();
+        let mut mark_saved = script!("mark_saved").to_owned();
         let mut save_counts = include_str!("../../../../src/ledger/sql/save_counts.sql").to_owned();
         match piece {
             Without::Nothing
@@ -83,9 +93,10 @@ impl Pieces {
             | Without::FloorBesideLease
             | Without::EpochNumber => panic!("only the model takes this away"),
             Without::VisibilitySnapshot => {
-                count = cut(&count, "(not changes or visible(held[3]))", "(not changes)")
+                let seen = "if snapshot == '' then seen = xid < xmax else seen = visible(snapshot) end";
+                count = cut(&count, seen, "seen = false");
             }
-            Without::Lease => seed = cut(&seed, "held[1] or held[2] ~= lease", "held[1]"),
+            Without::Lease => seed = cut(&seed, "seeded > 0 or leased ~= lease", "seeded > 0"),
             Without::CountedAtGuard => {
                 save_counts = cut(
                     &save_counts,
@@ -95,11 +106,10 @@ impl Pieces {
             }
             // Compares the written count, not its revision.
             Without::Revision => {
-                mark_saved = cut(&mark_saved, "held[1] == ARGV[k]", "held[2] == ARGV[k]");
                 mark_saved = cut(
                     &mark_saved,
-                    "call('HSET', key, 'saved', ARGV[k])",
-                    "call('HSET', key, 'saved', call('HGET', key, 'rev'))",
+                    "revision == tonumber(ARGV[k])",
+                    "count == tonumber(ARGV[k])",
                 );
             }
         }
@@ -107,10 +117,10 @@ impl Pieces {
             count: clocked(&count),
             seed: clocked(&seed),
             mark_saved: clocked(&mark_saved),
-            expire: clocked(include_str!("../../../../lua/expire.lua")),
-            invalidate: clocked(include_str!("../../../../lua/invalidate.lua")),
-            claim_rebuild: clocked(include_str!("../../../../lua/claim_rebuild.lua")),
-            clear_rebuild: clocked(include_str!("../../../../lua/clear_rebuild.lua")),
+            expire: clocked(script!("expire")),
+            invalidate: clocked(script!("invalidate")),
+            claim_rebuild: clocked(script!("claim_rebuild")),
+            clear_rebuild: clocked(script!("clear_rebuild")),
             insert_anonymous_votes: include_str!("../../../../src/ledger/sql/insert_anonymous_votes.sql"),
             exact_counts: include_str!("../../../../src/ledger/sql/exact_counts.sql"),
             save_counts,

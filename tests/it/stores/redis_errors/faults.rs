@@ -57,7 +57,7 @@ const FAULTS: [Fault; 8] = [
         stops_worker: true,
     },
     Fault {
-        begin: &["ACL SETUSER server -hset", "ACL SETUSER worker -sscan"],
+        begin: &["ACL SETUSER server -mset", "ACL SETUSER worker -sscan"],
         end: &["ACL LOAD"],
         ready: "refused",
         says: "may not run ",

@@ -66,7 +66,7 @@ async fn a_redis_without_a_command_that_a_program_needs_is_refused_and_the_comma
     for (command, program, named) in [
         ("EVALSHA", Program::Server, "EVALSHA"),
         ("SCRIPT", Program::Server, "SCRIPT LOAD"),
-        ("HSET", Program::Server, "HSET"),
+        ("MSET", Program::Server, "MSET"),
         ("SCAN", Program::Worker, "SCAN"),
         ("INFO", Program::Worker, "INFO"),
         ("UNWATCH", Program::Worker, "UNWATCH"),

@@ -7,7 +7,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Script, Value};
 use tally::domain::{Count, CountDelta, ItemId, Revision, TransactionId, VoteId, VoteOutcome, VoteRequest};
 use tally::ledger::{Decision, InsertError, LedgerError, ServerLedger, VoteWriter, WorkerLedger};
-use tally::live::{CountReply, Seed};
+use tally::live::{CountReply, CounterParts, Seed};
 
 use super::answers::Answers;
 use super::drawn::Batch;
@@ -66,19 +66,19 @@ impl Items {
 
     /// An item that is unsaved and not in the index: no worker would find it.
     pub(super) async fn lost(&mut self) -> Option<ItemId> {
-        type Read = (Option<i64>, Option<i64>, Option<i64>, Option<String>);
         let mut read = redis::pipe();
         for item in &self.all {
-            let fields = &["count", "rev", "saved", "rebuild"];
-            read.cmd("HMGET").arg(&item.key).arg(fields);
+            read.cmd("GET").arg(&item.key);
             read.cmd("SISMEMBER").arg(INDEX).arg(&item.key);
         }
         let replies: Vec<Value> = read.query_async(&mut self.redis).await.expect("Redis answers");
         let is_lost = |reply: &[Value]| {
-            let (count, revision, saved, rebuild): Read =
-                redis::from_redis_value(reply[0].clone()).expect("fields");
-            let is_unsaved = rebuild.is_some() || (count.is_some() && saved != revision);
-            is_unsaved && reply[1] == Value::Int(0)
+            let value: Option<Vec<u8>> = redis::from_redis_value(reply[0].clone()).expect("a value");
+            let parts = value.map_or_else(CounterParts::default, |value| {
+                CounterParts::read(&value).expect("a counter")
+            });
+            let is_unsaved = parts.live().is_some() && parts.saved != parts.revision;
+            (is_unsaved || !parts.request.is_empty()) && reply[1] == Value::Int(0)
         };
         let mut replies = self.all.iter().zip(replies.chunks(2));
         replies.find(|(_, reply)| is_lost(reply)).map(|(item, _)| item.id)

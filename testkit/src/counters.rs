@@ -1,0 +1,34 @@
+//! Counters in Redis, read and changed by hand.
+
+use redis::aio::MultiplexedConnection;
+use tally::live::CounterParts;
+
+/// The parts of the counter with this key. All are absent if there is none.
+///
+/// # Errors
+/// When Redis fails.
+///
+/// # Panics
+/// When the value is no counter's.
+pub async fn parts(redis: &mut MultiplexedConnection, key: &str) -> redis::RedisResult<CounterParts> {
+    let value: Option<Vec<u8>> = redis::cmd("GET").arg(key).query_async(redis).await?;
+    Ok(value.map_or_else(CounterParts::default, |value| {
+        CounterParts::read(&value).expect("a counter")
+    }))
+}
+
+/// Changes the counter with this key. Its time to live stays.
+///
+/// # Errors
+/// When Redis fails.
+pub async fn change(
+    redis: &mut MultiplexedConnection,
+    key: &str,
+    change: impl FnOnce(&mut CounterParts),
+) -> redis::RedisResult<()> {
+    let mut parts = parts(redis, key).await?;
+    change(&mut parts);
+    let mut set = redis::cmd("SET");
+    set.arg(key).arg(parts.to_value()).arg("KEEPTTL");
+    set.exec_async(redis).await
+}
