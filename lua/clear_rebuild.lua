@@ -16,6 +16,9 @@ for k = 1, #held do
   if count and request ~= '' and request == ARGV[1 + k] then
     local is_live = seeded > 0
     if not is_live or saved == revision then saved_keys[#saved_keys + 1] = key end
+    -- First, as in invalidate.lua. Where neither a count nor a lease is left, nothing stays: a later seed reads
+    -- the written item, and takes a higher revision.
+    call('DEL', key)
     if is_live then
       call('SET', key, packed(count, downs, revision, saved, xmax, seeded, lease, '', snapshot))
     elseif lease ~= '' then
@@ -23,9 +26,6 @@ for k = 1, #held do
       -- needs this revision as a floor. The request kept the key without a time to live;
       -- from now on the lease and the revision expire with the key.
       call('SET', key, packed(0, 0, revision, 0, 0, 0, lease, '', ''), 'PX', ARGV[1])
-    else
-      -- A later seed reads the written item, and takes a higher revision.
-      call('DEL', key)
     end
     replies[k] = 'CLEARED'
   else

@@ -18,12 +18,10 @@ for k = 1, #held do
   local key, wanted = KEYS[1 + k], tonumber(ARGV[1 + k])
   local _, _, revision, saved, _, seeded, _, request = parts(held[k])
   if revision and seeded > 0 and revision == wanted and saved == wanted and wanted + tonumber(ARGV[1]) <= now then
-    if request == '' then
-      call('DEL', key)
-    else
-      -- The rebuild request beside the count stays.
-      call('SET', key, packed(0, 0, 0, 0, 0, 0, '', request, ''))
-    end
+    -- First, as in invalidate.lua.
+    call('DEL', key)
+    -- A rebuild request beside the count stays.
+    if request ~= '' then call('SET', key, packed(0, 0, 0, 0, 0, 0, '', request, '')) end
     replies[k] = 'EXPIRED'
   else
     replies[k] = 'KEPT'

@@ -28,9 +28,10 @@ for k = 1, #held do
     replies[k] = 'INVALIDATED'
   end
 end
--- MSET replaces values of other types, too, and takes a lease's time to live away.
-if #changed > 0 then call('MSET', unpack(changed)) end
 if #unsaved > 0 then
+  -- A Redis without memory refuses MSET as a script's first write, and takes it after DEL.
+  call('DEL', unpack(unsaved))
+  call('MSET', unpack(changed))
   local added = redis.pcall('SADD', KEYS[1], unpack(unsaved))
   if type(added) == 'table' and added.err then
     -- Someone has put a value of another type there. The index is built anew: the scan over all

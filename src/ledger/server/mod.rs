@@ -4,7 +4,8 @@
 //! - `plain_votes`, `decisions`, `voiding_chunks`: the batches that it stores.
 //! - `item_kind`: which of these ways an item's votes take.
 //! - `writer_progress`: how far the votes are counted.
-//! - `storing`: whether Postgres stores votes; `looks`: one look at it for all who ask at once.
+//! - `storing`: whether Postgres stores votes.
+//! - `looks`: one look at Postgres for all who ask at once.
 //! - `connection`: a connection that belongs to one task, for reading.
 //! - `item_reader`: many items at once, over such a connection.
 //! - `full_items`: full items, and the votes that they refuse.

@@ -1,5 +1,7 @@
 //! A synchronous standby that is gone: commits wait for it, and someone may cancel the wait.
 
+use std::pin::pin;
+
 use futures_util::future::join_all;
 use reqwest::{Method, StatusCode};
 use serde_json::json;
@@ -24,6 +26,18 @@ pub(super) async fn lose_standby(pool: &PgPool) {
             .await
             .ok()?;
         (names == "gone").then_some(())
+    })
+    .await;
+    // Commits go by what the checkpointer knows, and it may read the setting later than this session.
+    eventually("commits wait", async || {
+        let mut commit = pin!(execute(pool, "select pg_logical_emit_message(true, 'test', '')"));
+        tokio::select! {
+            () = &mut commit => None,
+            () = cancel_waits(pool) => {
+                commit.await;
+                Some(())
+            }
+        }
     })
     .await;
 }
