@@ -22,7 +22,7 @@ pub enum FileError {
     NoFile { path: PathBuf, what: &'static str },
     #[error("cannot read {}: it is larger than {limit_bytes} bytes", path.display())]
     TooLarge { path: PathBuf, limit_bytes: u64 },
-    #[error("cannot read {}: it is in UTF-16; save it in UTF-8", path.display())]
+    #[error("cannot read {}: it is in UTF-16, or no text; save it in UTF-8", path.display())]
     Utf16 { path: PathBuf },
     #[error("cannot read {}: line {number} has more than {LINE_LIMIT_BYTES} bytes", path.display())]
     LongLine { path: PathBuf, number: usize },
@@ -227,7 +227,7 @@ mod tests {
         assert!(refusal(&socket).contains("socket"));
         for utf16 in [&b"\xff\xfe{\0}\0"[..], b"\xfe\xff\0{\0}", b"{\0}\0", b"\0{\0}"] {
             let (_folder, path) = file(utf16);
-            assert!(refusal(&path).ends_with("it is in UTF-16; save it in UTF-8"));
+            assert!(refusal(&path).ends_with("it is in UTF-16, or no text; save it in UTF-8"));
         }
     }
 

@@ -1,5 +1,7 @@
 //! What each command does.
 
+use std::panic;
+
 use super::{StoreUrls, database_setting, dev};
 use crate::config::{self, Command};
 use crate::live::{Counters, Redis, WORKER_ANSWER_LIMIT};
@@ -39,8 +41,29 @@ async fn dispatch(command: Command) -> anyhow::Result<bool> {
     }
 }
 
+/// Ends this process when the HTTP library has lost the time.
+///
+/// Its task for the time panics in the library httpdate (1.0) while the clock is outside of the years 1970 to
+/// 9999, and is gone for good: from then on each request would get 408. A supervisor starts the server again.
+fn end_without_the_time() {
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        hook(panic);
+        if panic
+            .location()
+            .is_some_and(|location| location.file().contains("/httpdate-"))
+        {
+            tracing::error!(
+                "this machine's clock is outside of the years 1970 to 9999: the server ends; set the clock, and start it again"
+            );
+            std::process::exit(1);
+        }
+    }));
+}
+
 async fn serve(settings: config::Serve) -> anyhow::Result<()> {
     without_huge_pages();
+    end_without_the_time();
     let metrics = telemetry::init_metrics(&[telemetry::Program::Server])?;
     let stores = StoreUrls::from(&settings.stores);
     if settings.migrate {

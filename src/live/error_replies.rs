@@ -171,6 +171,13 @@ const BY_TEXT: [ErrorReply; 6] = [
     },
 ];
 
+/// How Redis 7.0 says NOPERM of a command within a script; 6 and later versions name it by its code, too.
+const NOT_ALLOWED_IN_SCRIPT: [&str; 3] = [
+    "ACL failure in script",
+    "can't run this command",
+    "can't access at least one of the keys",
+];
+
 const UNKNOWN_COMMAND: &str = "does not know a command that Tally needs (rename-command)";
 
 const fn awhile(code: &'static str, means: &'static str, remedy: &'static str) -> ErrorReply {
@@ -254,6 +261,9 @@ impl Refusal {
         let row = match (error.kind(), error.code()) {
             (ErrorKind::AuthenticationFailed, _) => Some(&WRONG_LOGIN),
             (ErrorKind::RESP3NotSupported, _) => Some(&NO_PROTOCOL),
+            (_, Some("ERR")) if NOT_ALLOWED_IN_SCRIPT.iter().any(|says| detail.contains(says)) => {
+                ErrorReply::of_code("NOPERM")
+            }
             (_, Some("ERR")) => ErrorReply::of_text(detail).or_else(|| {
                 // Redis 6 wraps the reply to a script's command in one of its own.
                 detail
@@ -365,6 +375,28 @@ mod tests {
         assert_eq!(known.reply().code, "MISCONF");
         let other = "Error running script (call to f_0): @user_script:1: user_script:1: attempt to call";
         assert_eq!(of(ServerErrorKind::ResponseError, other), None);
+    }
+
+    #[test]
+    fn a_command_that_is_not_allowed_within_a_script_is_named_as_outside_of_it() {
+        for (text, is_of_keys) in [
+            (
+                "The user executing the script can't run this command or subcommand script: ab05, on @user_script:67.",
+                false,
+            ),
+            (
+                "The user executing the script can't access at least one of the keys mentioned in the command arguments script: ab05, on @user_script:67.",
+                true,
+            ),
+        ] {
+            let known = of(ServerErrorKind::ResponseError, text).expect("known");
+            assert_eq!(
+                (known.reply().code, known.is_of_keys()),
+                ("NOPERM", is_of_keys),
+                "{text}"
+            );
+            assert!(!known.to_string().contains("ab05"), "{known}");
+        }
     }
 
     #[test]

@@ -12,11 +12,11 @@ use crate::telemetry::Plain;
 pub async fn counter(counters: &Counters, item: ItemId) -> anyhow::Result<bool> {
     let (key, value) = counters.value(item).await?;
     let lines = match value {
-        CounterValue::Absent => vec![("counter", "none: the saved count is right".to_owned())],
+        CounterValue::Absent => vec![("counter", "none".to_owned())],
         CounterValue::NoCounter => {
             vec![(
                 "counter",
-                "someone else's value: the next vote or read replaces it".to_owned(),
+                "someone else's value: the next vote replaces it".to_owned(),
             )]
         }
         CounterValue::Parts(ref parts) => lines(parts),

@@ -3,9 +3,12 @@
 //! The scheduler (tokio-cron-scheduler 0.15) computes a job's next time once, when the last one has come. If
 //! the clock is then an hour ahead and is set right, the job waits for more than an hour. So each second the
 //! next time is computed anew. If it is earlier than the scheduler's, the job is scheduled again.
+//!
+//! While the clock is before 1970, the time library (chrono 0.4) panics, and the scheduler's own task ends with
+//! that. So a scheduler that lets a time pass is replaced.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::Mutex;
 use tokio::time::sleep;
@@ -17,6 +20,9 @@ use crate::telemetry::name;
 
 /// How long after a step of the clock the next audit may have its old time.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
+
+/// A scheduler that has let a time pass for so many checks has ended.
+const PASSED_LIMIT_CHECKS: u32 = 5;
 
 /// The longest wait of an audit, so that several workers do not begin at once.
 const AUDIT_SPREAD: Duration = Duration::from_secs(5);
@@ -84,6 +90,8 @@ pub(super) struct Timetable {
     /// Six cron fields, seconds first, UTC.
     cron: String,
     job: Uuid,
+    /// For how many checks the scheduler's next time has passed.
+    passed_checks: u32,
 }
 
 impl Timetable {
@@ -92,14 +100,13 @@ impl Timetable {
     /// # Errors
     /// When the expression is not valid, or the scheduler does not start.
     pub async fn begin(audits: Audits, cron: String) -> Result<Self, JobSchedulerError> {
-        let scheduler = JobScheduler::new().await?;
-        let job = scheduler.add(job(&audits, &cron)?).await?;
-        scheduler.start().await?;
+        let (scheduler, job) = scheduled(job(&audits, &cron)?).await?;
         Ok(Self {
             scheduler,
             audits,
             cron,
             job,
+            passed_checks: 0,
         })
     }
 
@@ -123,9 +130,25 @@ impl Timetable {
     }
 
     async fn check(&mut self) -> Result<(), JobSchedulerError> {
+        let Ok(now) = SystemTime::now().duration_since(UNIX_EPOCH) else {
+            return Ok(());
+        };
         let mut anew = job(&self.audits, &self.cron)?;
         let right = anew.job_data()?.next_tick;
         let scheduled = self.scheduler.next_tick_for_job(self.job).await?;
+        let has_passed =
+            scheduled.is_some_and(|at| u64::try_from(at.timestamp()).is_ok_and(|at| at < now.as_secs()));
+        self.passed_checks = if has_passed { self.passed_checks + 1 } else { 0 };
+        if self.passed_checks > PASSED_LIMIT_CHECKS {
+            tracing::warn!(
+                "the scheduler of audits has ended, as it does when the clock is before 1970: it begins again"
+            );
+            let (scheduler, job) = self::scheduled(anew).await?;
+            let mut before = std::mem::replace(&mut self.scheduler, scheduler);
+            self.job = job;
+            self.passed_checks = 0;
+            return before.shutdown().await;
+        }
         // While an audit is due, the scheduler's time is the earlier one.
         // Zero: the expression has no next time.
         let is_late =
@@ -137,6 +160,14 @@ impl Timetable {
         }
         Ok(())
     }
+}
+
+/// A scheduler that has begun, with this job.
+async fn scheduled(job: Job) -> Result<(JobScheduler, Uuid), JobSchedulerError> {
+    let scheduler = JobScheduler::new().await?;
+    let job = scheduler.add(job).await?;
+    scheduler.start().await?;
+    Ok((scheduler, job))
 }
 
 fn job(audits: &Audits, cron: &str) -> Result<Job, JobSchedulerError> {

@@ -75,11 +75,15 @@ impl Counters {
     pub async fn value(&self, item: ItemId) -> Result<(String, CounterValue), LiveError> {
         let key = self.redis.keys().counter(item).to_string();
         let mut connection = self.redis.pool.get().await?;
-        let read = read_values(self.redis.keys(), &[item]);
-        let mut replies = scripts::send(&mut *connection, [read].into_iter()).await?;
-        let value = values(replies.pop().unwrap_or(Value::Nil))?.pop().flatten();
-        let parts = value.map(|value| CounterParts::read(&value));
-        let value = match parts {
+        // Not MGET, which takes a value of another type for none.
+        let mut read = redis::cmd("GET");
+        read.arg(&key);
+        let value: Option<Vec<u8>> = match read.query_async(&mut *connection).await {
+            Ok(value) => value,
+            Err(error) if error.code() == Some("WRONGTYPE") => return Ok((key, CounterValue::NoCounter)),
+            Err(error) => return Err(error.into()),
+        };
+        let value = match value.map(|value| CounterParts::read(&value)) {
             None => CounterValue::Absent,
             Some(None) => CounterValue::NoCounter,
             Some(Some(parts)) => CounterValue::Parts(parts),

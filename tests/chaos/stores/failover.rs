@@ -15,6 +15,10 @@ use tokio::time::sleep;
 
 use super::postgres::{Postgres, small_disk};
 
+/// How often a standby is copied from its primary, at the most.
+const COPIES_LIMIT: u32 = 10;
+const COPY_AGAIN_AFTER: Duration = Duration::from_secs(2);
+
 /// How long a standby may take to have everything, and to be promoted.
 const FOLLOW_LIMIT: Duration = Duration::from_secs(30);
 /// Items that are made while the standby lags. Postgres logs a sequence 32 ids ahead, and a standby goes
@@ -122,7 +126,12 @@ impl Postgres {
                 .with_variables(self.variables.clone()),
             disk,
         };
-        standby.server.follow(&self.server).await?;
+        // Another fault may hit the primary while it is copied.
+        let mut tries = 1..COPIES_LIMIT;
+        while let Err(error) = standby.server.follow(&self.server).await {
+            tries.next().ok_or(error)?;
+            sleep(COPY_AGAIN_AFTER).await;
+        }
         standby.server.start().await?;
         Ok(standby)
     }

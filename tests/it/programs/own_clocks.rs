@@ -13,6 +13,7 @@ use crate::helpers::stores::Stores;
 
 const MINUTE: i64 = 60;
 const HOUR: i64 = 60 * MINUTE;
+const YEAR: i64 = 365 * 24 * HOUR;
 const COOKIE_KEY: &str = "c10cc10cc10cc10cc10cc10cc10cc10cc10cc10cc10cc10cc10cc10cc10cc10c";
 
 /// A clock in a folder of its own beside the stores.
@@ -119,7 +120,7 @@ async fn audits_and_flushes_go_on_though_the_workers_clock_steps_hours_ahead_and
     );
     let worker = start_worker(&stores, "worker", &settings);
     let server_clock = clock(&stores, "server-clock");
-    let (server, base) = server(&stores, "server", &server_clock).await;
+    let (mut server, base) = server(&stores, "server", &server_clock).await;
     let pool = stores.pool();
     let audits = async || -> i64 {
         sqlx::query_scalar("select fencing_number from job where name = 'audit'")
@@ -151,6 +152,21 @@ async fn audits_and_flushes_go_on_though_the_workers_clock_steps_hours_ahead_and
         })
         .await;
     }
+    // Before 1970, the libraries of both programs panic.
+    own.step(-100 * YEAR).expect("a file");
+    worker.wait_for_line("system time before Unix epoch").await;
+    own.step(100 * YEAR).expect("a file");
+    let before = audits().await;
+    eventually("audits go on after a clock before 1970", async || {
+        (audits().await >= before + 2).then_some(())
+    })
+    .await;
+    server_clock.step(-100 * YEAR).expect("a file");
+    assert_eq!(server.wait().await, Some(1), "{}", server.output());
+    assert!(
+        server
+            .output()
+            .contains("this machine's clock is outside of the years")
+    );
     stop(worker, Signal::SIGTERM).await;
-    stop(server, Signal::SIGTERM).await;
 }
