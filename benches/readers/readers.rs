@@ -128,10 +128,7 @@ fn drawn(draw: &mut StdRng) -> (&'static str, String) {
         ("search, rare word", format!("/v1/items?search=w{rare}")),
         ("search, two words", format!("/v1/items?search=post%20w{rare}")),
         ("search, no match", "/v1/items?search=post%20nothing".to_owned()),
-        (
-            "search of polls",
-            format!("/v1/polls?search=w{common}&limit=100"),
-        ),
+        ("search of polls", format!("/v1/polls?search=w{common}&limit=100")),
         (
             "search of polls, all match",
             "/v1/polls?search=poll&limit=100".to_owned(),

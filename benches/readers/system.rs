@@ -70,7 +70,12 @@ impl System {
             "server",
             &[("TALLY_LISTEN", &listen), ("TALLY_PROXIES", "127.0.0.0/8")],
         )?;
-        let worker = start(SYNC_WORKER, Role::Worker, "worker", &[("TALLY_AUDIT_CRON", AUDIT_CRON)])?;
+        let worker = start(
+            SYNC_WORKER,
+            Role::Worker,
+            "worker",
+            &[("TALLY_AUDIT_CRON", AUDIT_CRON)],
+        )?;
         let base = format!("http://{address}");
         until_ready(&base).await.with_context(|| server.output())?;
         Ok(Self {
