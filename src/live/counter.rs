@@ -83,20 +83,6 @@ impl CounterParts {
         Some(parts)
     }
 
-    /// The value of a counter with these parts. Only scripts write counters; this is for those who test them.
-    pub fn to_value(&self) -> Vec<u8> {
-        let numbers = [self.count, self.downs, self.revision, self.saved, self.xmax];
-        let mut value: Vec<u8> = numbers
-            .iter()
-            .flat_map(|number| (*number as f64).to_le_bytes())
-            .collect();
-        value.extend(self.seeded.to_le_bytes());
-        if !(self.lease.is_empty() && self.request.is_empty() && self.snapshot.is_empty()) {
-            value.extend(format!("{}|{}|{}", self.lease, self.request, self.snapshot).into_bytes());
-        }
-        value
-    }
-
     /// The live count.
     pub fn live(&self) -> Option<Count> {
         (self.seeded > 0).then_some(Count {

@@ -17,6 +17,21 @@ pub async fn parts(redis: &mut MultiplexedConnection, key: &str) -> redis::Redis
     }))
 }
 
+/// The value of a counter with these parts, as `src/live/counter.rs` describes it.
+pub fn value(parts: &CounterParts) -> Vec<u8> {
+    let numbers = [parts.count, parts.downs, parts.revision, parts.saved, parts.xmax];
+    let mut value: Vec<u8> = numbers
+        .iter()
+        .flat_map(|number| (*number as f64).to_le_bytes())
+        .collect();
+    value.extend(parts.seeded.to_le_bytes());
+    let texts = format!("{}|{}|{}", parts.lease, parts.request, parts.snapshot);
+    if texts != "||" {
+        value.extend(texts.into_bytes());
+    }
+    value
+}
+
 /// Changes the counter with this key. Its time to live stays.
 ///
 /// # Errors
@@ -29,6 +44,6 @@ pub async fn change(
     let mut parts = parts(redis, key).await?;
     change(&mut parts);
     let mut set = redis::cmd("SET");
-    set.arg(key).arg(parts.to_value()).arg("KEEPTTL");
+    set.arg(key).arg(value(&parts)).arg("KEEPTTL");
     set.exec_async(redis).await
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tally::live::CounterParts;
+use testkit::counters::value;
 use testkit::stores::redis_connection;
 use tokio::time::{Instant, sleep};
 
@@ -47,7 +48,7 @@ pub async fn write_beside(url: &str, lasting: Duration) -> bool {
                     .ignore(),
                 2 => pipeline.cmd("SET").arg(session).arg(number).ignore(),
                 _ => pipeline
-                    .set(format!("other-tally:{{{number}}}"), counter.to_value())
+                    .set(format!("other-tally:{{{number}}}"), value(&counter))
                     .ignore(),
             };
         }

@@ -111,7 +111,7 @@ async fn many_items_get_their_replies_in_order_also_from_a_redis_that_lost_the_s
             seeded: 1,
             ..CounterParts::default()
         };
-        fill.set(format!("tally:{{{item}}}"), counter.to_value());
+        fill.set(format!("tally:{{{item}}}"), testkit::counters::value(&counter));
     }
     let () = fill.query_async(&mut connection).await.expect("Redis answers");
     let () = redis::cmd("SCRIPT")

@@ -170,7 +170,9 @@ impl Scripts {
         let mut pipeline = redis::pipe();
         pipeline.del(KEY).del(INDEX).ignore();
         if !state.is_empty() {
-            pipeline.set(KEY, parts(state).to_value()).ignore();
+            pipeline
+                .set(KEY, testkit::counters::value(&parts(state)))
+                .ignore();
         }
         if is_to_be_written(state) {
             pipeline.sadd(INDEX, KEY).ignore();
