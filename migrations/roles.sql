@@ -53,7 +53,7 @@ grant execute on function cast_votes, poll_is_final, edit_item, edit_poll, add_b
 -- writes a name or a count makes an entry in the indexes of words. These do not rely on what everyone may
 -- execute, which a cluster may take away.
 grant execute on function postgres_run, search_items, search_polls, search_query to tally_server;
-grant execute on function postgres_run to tally_operator;
+grant execute on function postgres_run to tally_worker, tally_operator;
 grant execute on function oldest_program to tally_server, tally_worker, tally_operator;
 grant execute on function search_text, search_vector to tally_server, tally_worker;
 -- Top lists.

@@ -260,7 +260,6 @@ create table vote (
 CREATE INDEX vote_change ON vote USING btree (id) WHERE change_number > 0;
 CREATE INDEX vote_in_poll ON vote USING btree (poll_id, voter_id, item_id, change_number) WHERE poll_id IS NOT NULL;
 CREATE UNIQUE INDEX vote_number ON vote USING btree (item_id, number) WHERE number IS NOT NULL;
-CREATE INDEX vote_of_item ON vote USING btree (item_id, id) INCLUDE (value, change_number, created_at);
 CREATE UNIQUE INDEX vote_once ON vote USING btree (item_id, voter_id, change_number) WHERE voter_id IS NOT NULL;
 CREATE TRIGGER vote_is_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON vote FOR EACH STATEMENT EXECUTE FUNCTION vote_is_append_only();
 
@@ -318,7 +317,7 @@ alter table voided add constraint voided_voiding_id_fkey FOREIGN KEY (voiding_id
 -- Functions: their texts are in functions/.
 -- add_ballots(p_rule bigint, p_token_hashes bytea[], p_expires_at timestamp with time zone) returns boolean: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- broken_changes(p_after bigint, p_limit_votes integer, OUT last bigint, OUT faults text[]) returns record: sql, stable, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
--- broken_rules(p_after bigint, p_limit_rules integer, OUT last bigint, OUT faults text[]) returns record: sql, stable, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
+-- broken_rules(p_after bigint, p_limit_rules integer, OUT last bigint, OUT faults text[]) returns record: sql, stable, security definer, with search_path=public, pg_temp and enable_seqscan=on, not for everyone
 -- cast_votes(p_request integer[], p_poll bigint[], p_item bigint[], p_voter text[], p_value smallint[], p_keep boolean[], p_whole boolean[], p_ballot bytea[] DEFAULT NULL::bytea[], p_key bytea[] DEFAULT NULL::bytea[], p_body bytea[] DEFAULT NULL::bytea[], OUT xid bigint, OUT outcomes text[], OUT row_requests integer[], OUT row_items bigint[], OUT row_values smallint[], OUT row_changes smallint[], OUT row_numbers bigint[], OUT row_ids bigint[], OUT row_is_new boolean[], OUT hidden_items bigint[]) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
 -- decide_votes(p_request integer[], p_poll bigint[], p_item bigint[], p_voter text[], p_value smallint[], p_keep boolean[], p_whole boolean[], p_ballot bytea[] DEFAULT NULL::bytea[], p_key bytea[] DEFAULT NULL::bytea[], p_body bytea[] DEFAULT NULL::bytea[], OUT xid bigint, OUT outcomes text[], OUT row_requests integer[], OUT row_items bigint[], OUT row_values smallint[], OUT row_changes smallint[], OUT row_numbers bigint[], OUT row_ids bigint[], OUT row_is_new boolean[], OUT hidden_items bigint[]) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
 -- edit_item(p_item bigint, p_name text, p_is_hidden boolean, p_sets_opens_at boolean, p_opens_at timestamp with time zone, p_sets_closes_at boolean, p_closes_at timestamp with time zone) returns text: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone

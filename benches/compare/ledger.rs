@@ -197,7 +197,6 @@ pub async fn bytes_per_vote(stores: &Stores, round: usize) -> Vec<WorkerRow> {
         let disk = DiskBytes {
             table: bytes("vote").await,
             primary_key: bytes("vote_pkey").await,
-            vote_of_item: bytes("vote_of_item").await,
             vote_once: bytes("vote_once").await,
         };
         stores.drop(database).await;

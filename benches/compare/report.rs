@@ -119,11 +119,10 @@ pub fn worker_line(row: &WorkerRow) -> String {
     }
     if let Some(disk) = row.disk_bytes_per_vote {
         line += &format!(
-            "; bytes a vote {:.1}: table {:.1}, primary key {:.1}, vote_of_item {:.1}, vote_once {:.1}",
+            "; bytes a vote {:.1}: table {:.1}, primary key {:.1}, vote_once {:.1}",
             disk.sum(),
             disk.table,
             disk.primary_key,
-            disk.vote_of_item,
             disk.vote_once
         );
     }

@@ -79,6 +79,13 @@ pub const EMPTY: Template = Template {
     rules: Rules::Default,
 };
 
+/// A million items without votes: nearly every vote is the first on its item for a long time.
+const COLD: Template = Template {
+    name: "cold_items",
+    items: 1_000_000,
+    ..EMPTY
+};
+
 /// The same with a limit for each item.
 const LIMITED: Template = Template {
     name: "limited_items",
@@ -243,6 +250,15 @@ fn distributions() -> Vec<Workload> {
             measured(UNIFORM).on(&System::ADDING),
         )
         .quick(),
+        Workload::new(
+            "cold_items",
+            "a million items, all alike",
+            measured(Case {
+                template: COLD,
+                ..UNIFORM
+            })
+            .on(&System::ADDING),
+        ),
         Workload::new("zipf", "10,000 items by Zipf's law", zipf.on(&System::ADDING)),
         // One transaction per vote always locks the item's row.
         Workload::new(

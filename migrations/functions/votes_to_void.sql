@@ -33,26 +33,13 @@ begin
             limit p_limit_votes
         ) as one;
         if seen < p_limit_votes then up_to := least(p_after + p_limit_ids, p_until_vote); end if;
-    elsif p_item is not null then
-        select array_agg(one.id), count(*), max(one.id) into ids, seen, up_to
-        from (
-            select vote.id from vote
-            where vote.item_id = p_item and vote.id > p_after and vote.id <= p_until_vote
-              and vote.change_number % 2 = 0
-              and (p_voter is null or vote.voter_id = p_voter)
-              and (p_from is null or vote.created_at >= p_from)
-              and (p_until is null or vote.created_at < p_until)
-            -- In the order of the index vote_of_item, whenever this was planned.
-            order by vote.item_id, vote.id
-            limit p_limit_votes
-        ) as one;
-        if seen < p_limit_votes then up_to := p_until_vote; end if;
     else
         select array_agg(one.id), count(*), max(one.id) into ids, seen, up_to
         from (
             select vote.id from vote
             where vote.id > p_after and vote.id <= least(p_after + p_limit_ids, p_until_vote)
               and vote.change_number % 2 = 0
+              and (p_item is null or vote.item_id = p_item)
               and (p_voter is null or vote.voter_id = p_voter)
               and (p_from is null or vote.created_at >= p_from)
               and (p_until is null or vote.created_at < p_until)

@@ -33,6 +33,12 @@ pub enum LedgerError {
     Decision(String),
     #[error("exact counts were not read in time: the read was cancelled")]
     Cancelled,
+    /// From reading exact counts: a transaction stalls while it writes votes.
+    #[error(
+        "too many votes lie beyond the watermark, behind ids of votes that may still come: exact counts cannot be \
+         read; look for a transaction that has been writing votes for long"
+    )]
+    LongTail,
     #[error("Postgres answered with no valid snapshot: {0}")]
     Snapshot(#[from] crate::domain::InvalidSnapshot),
     #[error("a transaction has been writing votes for over {0:?}; the audit waits for its end")]

@@ -7,6 +7,7 @@
 //! these statements need.
 
 mod connect;
+mod dedicated;
 mod error;
 mod exact_counts;
 mod fitness;

@@ -180,8 +180,8 @@ metrics! {
     /// When a run of the job last ended well on any worker, in seconds since 1970, as far as
     /// this worker knows; 0 before the first.
     JOB_SUCCESS = "tally_job_success_timestamp_seconds", Gauge of "seconds", Worker, "job" in ["roll_up", "audit", "delete_keys", "delete_addresses", "sum_recent"];
-    /// How many vote ids lie beyond the watermark. Each seed and each audit reads its item's
-    /// votes among them.
+    /// How many vote ids lie beyond the watermark. A server that seeds reads each of them once,
+    /// each page of an audit all of them.
     WATERMARK_LAG = "tally_watermark_lag_votes", Gauge of "votes", Worker;
     /// Time of one audit.
     AUDIT_SECONDS = "tally_audit_seconds", Histogram of "seconds", Worker;

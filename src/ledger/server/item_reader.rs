@@ -7,12 +7,12 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::ServerLedger;
-use super::connection::DedicatedConnection;
 use super::item_rows::{find, with_rules};
 use crate::cache::{OwnCache, Remembers};
 use crate::domain::{Item, ItemId, ItemRules};
 use crate::ledger::LedgerError;
 use crate::ledger::connect::ANSWER_MARGIN;
+use crate::ledger::dedicated::DedicatedConnection;
 use crate::ledger::error::is_disconnect;
 use crate::ledger::settings::KEPT_PLANS;
 

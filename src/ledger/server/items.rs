@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::ServerLedger;
 use super::item_rows::{ItemRow, find, item_id, with_rules};
@@ -11,7 +12,7 @@ use crate::domain::{
     StoredVote, VoteId, VoterId,
 };
 use crate::ledger::LedgerError;
-use crate::ledger::exact_counts::exact_counts;
+use crate::ledger::connect::PUBLIC_STATEMENT_LIMIT;
 
 /// The most items that a page of a list looks at: hidden ones and choices of polls may stand in long rows.
 /// As in the functions `search_items` and `search_polls`.
@@ -251,6 +252,7 @@ impl ServerLedger {
     /// The exact counts of these items, under one snapshot. Each id may be given once. Unknown
     /// items are left out.
     pub async fn exact_counts(&self, items: &[ItemId]) -> Result<Vec<ExactCount>, LedgerError> {
-        exact_counts(&self.public, items).await
+        let deadline = Instant::now() + PUBLIC_STATEMENT_LIMIT;
+        self.exact.read_until(items, deadline).await
     }
 }

@@ -6,8 +6,7 @@
 //! - `writer_progress`: how far the votes are counted.
 //! - `storing`: whether Postgres stores votes.
 //! - `looks`: one look at Postgres for all who ask at once.
-//! - `connection`: a connection that belongs to one task, for reading.
-//! - `item_reader`: many items at once, over such a connection.
+//! - `item_reader`: many items at once, over a connection of its own.
 //! - `full_items`: full items, and the votes that they refuse.
 //! - `items`, `item_rows`, `polls`: what is voted on.
 //! - `keys`: own keys, and the idempotency keys of batches.
@@ -18,7 +17,6 @@
 
 mod api_keys;
 mod ballots;
-mod connection;
 mod decisions;
 mod edits;
 mod full_items;
@@ -69,6 +67,7 @@ use super::connect::{
     Database, PROBE_POOL_LIMIT_CONNECTIONS, PUBLIC_POOL_LIMIT_CONNECTIONS, PUBLIC_STATEMENT_LIMIT,
     SERVER_POOL_LIMIT_CONNECTIONS, SERVER_STATEMENT_LIMIT, Writes,
 };
+use super::exact_counts::ExactCounts;
 use super::identity::owner;
 use super::pool::Pool;
 use super::runs::Runs;
@@ -92,10 +91,12 @@ pub enum Migrations {
 #[derive(Clone, Debug)]
 pub struct ServerLedger {
     database: Database,
-    /// For what readers ask: lists, searches, histories, polls, exact counts. No vote waits for it.
+    /// For what readers ask: lists, searches, histories, polls. No vote waits for it.
     public: Pool,
     /// For what load balancers ask.
     probes: Pool,
+    /// Shared by its clones.
+    exact: ExactCounts,
     /// Shared by its clones.
     writers: Writers,
     /// How often items and polls were edited through this ledger and its clones. After an edit,
@@ -122,7 +123,9 @@ impl ServerLedger {
         let public = pool(PUBLIC_POOL_LIMIT_CONNECTIONS, PUBLIC_STATEMENT_LIMIT);
         let probes = pool(PROBE_POOL_LIMIT_CONNECTIONS, SERVER_STATEMENT_LIMIT);
         database.pool = pool(SERVER_POOL_LIMIT_CONNECTIONS, SERVER_STATEMENT_LIMIT);
+        let exact = ExactCounts::new(&database, &runs);
         Ok(Self {
+            exact,
             database,
             public,
             probes,
@@ -180,6 +183,7 @@ impl ServerLedger {
         if let Some(run) = run {
             ledger.database.pool = self.database.pool.only_in(run);
             ledger.public = self.public.only_in(run);
+            ledger.exact = self.exact.only_in(run);
         }
         ledger
     }
@@ -208,6 +212,7 @@ impl ServerLedger {
             &self.database,
             self.writers.clone(),
             self.runs.clone(),
+            self.exact.clone(),
         )
     }
 

@@ -1,12 +1,11 @@
 //! A writer of votes: its connection, and the rules for each batch.
 
-use std::pin::pin;
 use std::time::Duration;
 
 use sqlx::Connection;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use tokio::time::error::Elapsed;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout};
 
 use super::item_kind::ItemKind;
 use super::writer_progress::{Batches, WriterName, Writers};
@@ -14,9 +13,8 @@ use crate::cache::OwnCache;
 use crate::domain::{ExactCount, ItemId, PostgresRun};
 use crate::ledger::connect::{ANSWER_MARGIN, CHECK_LIMIT, Database};
 use crate::ledger::error::is_certain;
-use crate::ledger::exact_counts::exact_counts;
+use crate::ledger::exact_counts::ExactCounts;
 use crate::ledger::lost_waits::end_connections;
-use crate::ledger::pool::Pool;
 use crate::ledger::runs::Runs;
 use crate::ledger::session::{CONNECT_LIMIT, SessionSetup, check_name};
 use crate::ledger::{LedgerError, OtherRun};
@@ -48,8 +46,8 @@ impl InsertError {
 /// closed. Every call fails when Postgres is unavailable.
 pub struct VoteWriter {
     options: PgConnectOptions,
-    /// Cancels a statement on this writer's connection.
-    pool: Pool,
+    /// Reads exact counts for all writers.
+    exact: ExactCounts,
     session: SessionSetup,
     answer_limit: Duration,
     writers: Writers,
@@ -70,8 +68,6 @@ pub struct ReadyWriter<'w> {
 /// A batch writer's connection, and the items that were read over it.
 pub(super) struct WriterConnection {
     pub connection: PgConnection,
-    /// The Postgres process that serves the connection.
-    pid: i32,
     pub items: OwnCache<ItemKind>,
     name: WriterName,
     used_at: Instant,
@@ -99,10 +95,11 @@ impl VoteWriter {
         database: &Database,
         writers: Writers,
         runs: Runs,
+        exact: ExactCounts,
     ) -> Self {
         Self {
             options,
-            pool: database.pool.clone(),
+            exact,
             session,
             answer_limit: database.statement_limit + ANSWER_MARGIN,
             batches: writers.add(),
@@ -200,29 +197,21 @@ impl VoteWriter {
         self.batches.end();
     }
 
-    /// The exact counts of these items, under one snapshot. Reads over the same connection, which
-    /// is free between two batches. Each id may be given once. Unknown items are left out. A read
-    /// that is not done at `deadline` is cancelled, and the connection stays.
+    /// The exact counts of these items, under one snapshot, from the run of Postgres that stored the last
+    /// batch. Each id may be given once. Unknown items are left out. What is not read at `deadline` is
+    /// given up.
     ///
     /// # Errors
-    /// When the read was cancelled ([`LedgerError::Cancelled`]).
+    /// When the read was given up ([`LedgerError::Cancelled`]).
     pub async fn exact_counts(
-        &mut self,
+        &self,
         items: &[ItemId],
         deadline: Instant,
     ) -> Result<Vec<ExactCount>, LedgerError> {
-        let limit = deadline.saturating_duration_since(Instant::now());
-        let mut writer = match self.take_kept() {
-            Some(writer) => writer,
-            None => timeout(limit, self.connect())
-                .await
-                .unwrap_or(Err(LedgerError::Timeout(limit)))?,
-        };
-        let counts = read_until(deadline, &mut writer, &self.pool, items).await;
-        if matches!(counts, Ok(_) | Err(LedgerError::Cancelled)) {
-            self.keep(writer);
+        match self.kept_run() {
+            Some(run) => self.exact.only_in(run).read_until(items, deadline).await,
+            None => self.exact.read_until(items, deadline).await,
         }
-        counts
     }
 
     /// The kept connection, if there is one. Postgres may have closed it.
@@ -303,12 +292,10 @@ impl VoteWriter {
             end_connections(&mut connection, &[lost]).await?;
         }
         self.lent = Some(name.clone());
-        let Announced { pid, run } = announce(&mut connection, &name).await?;
-        let run = PostgresRun::new(run);
+        let run = PostgresRun::new(announce(&mut connection, &name).await?);
         let changes = self.runs.note(run);
         Ok(WriterConnection {
             connection,
-            pid,
             run,
             changes,
             items: OwnCache::default(),
@@ -349,54 +336,15 @@ fn fresh_name() -> String {
     format!("tally writer {:032x}", rand::random::<u128>())
 }
 
-/// What Postgres says of a new connection.
-struct Announced {
-    /// The Postgres process that serves it.
-    pid: i32,
-    /// The run of Postgres.
-    run: i64,
-}
-
 /// Adds this connection to the table `writer_connection`, before its first vote.
-async fn announce(connection: &mut PgConnection, name: &str) -> Result<Announced, sqlx::Error> {
-    sqlx::query_as!(
-        Announced,
+/// Returns the run of Postgres that it reaches.
+async fn announce(connection: &mut PgConnection, name: &str) -> Result<i64, sqlx::Error> {
+    sqlx::query_scalar!(
         r#"insert into writer_connection (name, counted_vote_id, knows_rules)
            select $1, case when is_called then last_value else last_value - 1 end, true from vote_id_seq
-           returning pg_backend_pid() as "pid!", postgres_run() as "run!""#,
+           returning postgres_run() as "run!""#,
         name
     )
     .fetch_one(connection)
     .await
-}
-
-/// Reads exact counts, and cancels the read at `deadline`.
-async fn read_until(
-    deadline: Instant,
-    writer: &mut WriterConnection,
-    pool: &Pool,
-    items: &[ItemId],
-) -> Result<Vec<ExactCount>, LedgerError> {
-    let mut reading = pin!(exact_counts(&mut writer.connection, items));
-    if let Ok(counts) = timeout_at(deadline, &mut reading).await {
-        return counts;
-    }
-    let cancelled = async {
-        cancel(pool, writer.pid).await?;
-        // The read may have just ended.
-        reading.await
-    };
-    match timeout(CHECK_LIMIT, cancelled).await {
-        Ok(Err(error)) if error.is_cancelled() => Err(LedgerError::Cancelled),
-        Ok(counts) => counts,
-        Err(_) => Err(LedgerError::Timeout(CHECK_LIMIT)),
-    }
-}
-
-/// Cancels what this Postgres process runs, if it runs a statement.
-async fn cancel(pool: &Pool, pid: i32) -> Result<(), LedgerError> {
-    sqlx::query_scalar!("select pg_cancel_backend($1)", pid)
-        .fetch_one(pool)
-        .await?;
-    Ok(())
 }

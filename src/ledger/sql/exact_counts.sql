@@ -1,29 +1,46 @@
--- The exact counts of the items $1 (each id once), and their snapshot. One statement has one
--- snapshot, so the watermark, the audited counts and the votes beyond the watermark agree.
-select item.id as "item_id!",
-       (coalesce(audited.vote_count, 0) + coalesce(tail.sum, 0))::bigint as "count!",
-       coalesce(audited.down_count, 0) + tail.downs         as "down_count!",
-       (extract(epoch from counted_at) * 1000000)::bigint   as "counted_at",
-       pg_current_snapshot()::text                          as "snapshot!"
-from item
-left join lateral (
-    -- With the table's name: item has columns of the same names.
-    select audited_count.vote_count, audited_count.down_count
-    from audited_count where audited_count.item_id = item.id
-    -- `offset 0` makes this one index lookup for each item. Without it, a plan from the time when the
-    -- table was empty may read all of it.
-    offset 0
-) as audited on true
-cross join lateral (
-    select sum(vote.value) as sum,
-           -- A row with an even change_number casts a vote; an odd one takes it back.
-           count(*) filter (where vote.value < 0 and vote.change_number % 2 = 0)
-           - count(*) filter (where vote.value > 0 and vote.change_number % 2 = 1) as downs
-    from vote
-    -- Comparing rows makes this one range of the index vote_of_item for each item. With
-    -- plain comparisons, a plan from the time when the table was empty may read all votes
-    -- beyond the watermark, for each item.
-    where (vote.item_id, vote.id) > (item.id, (select vote_id from watermark))
-      and (vote.item_id, vote.id) <= (item.id, 9223372036854775807)
-) as tail
-where item.id = any($1::bigint[])
+-- What exact counts are made of: audited counts, and votes beyond the watermark that the caller has not
+-- read yet. One statement has one snapshot, so all of it agrees.
+-- $1 items, each once.
+-- $2: the caller has read the votes up to this id, but for those with the ids $3, which were not there.
+-- $4: the most votes that it takes now.
+with mark as materialized (
+    select vote_id, greatest(vote_id, $2::bigint) as after from watermark
+)
+select pg_current_snapshot()::text      as "snapshot!",
+       mark.vote_id                     as "watermark!",
+       vote.ids                         as "vote_ids",
+       vote.item_ids                    as "vote_items",
+       vote.values                      as "vote_values",
+       vote.change_numbers              as "vote_changes",
+       counted.ids                      as "items",
+       counted.vote_counts              as "vote_counts",
+       counted.down_counts              as "down_counts",
+       counted.counted_at               as "counted_at: Vec<Option<i64>>"
+from mark
+-- One row of arrays: a row for each vote would cost more to send than to read.
+cross join (
+    select array_agg(id) as ids, array_agg(item_id) as item_ids,
+           array_agg(value) as values, array_agg(change_number) as change_numbers
+    from (
+        (select id, item_id, value, change_number from vote
+         where id > (select after from mark) order by id limit $4::bigint)
+        union all
+        select id, item_id, value, change_number from vote where id = any($3::bigint[])
+    ) as one
+) as vote
+cross join (
+    select array_agg(item.id) as ids,
+           array_agg(coalesce(audited.vote_count, 0)) as vote_counts,
+           array_agg(coalesce(audited.down_count, 0)) as down_counts,
+           array_agg((extract(epoch from item.counted_at) * 1000000)::bigint) as counted_at
+    from item
+    left join lateral (
+        -- With the table's name: item has columns of the same names.
+        select audited_count.vote_count, audited_count.down_count
+        from audited_count where audited_count.item_id = item.id
+        -- `offset 0` makes this one index lookup for each item. Without it, a plan from the time when
+        -- the table was empty may read all of it.
+        offset 0
+    ) as audited on true
+    where item.id = any($1::bigint[])
+) as counted

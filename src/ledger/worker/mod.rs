@@ -29,8 +29,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::LedgerError;
-use super::connect::{Database, LOCK_LIMIT, WORKER_STATEMENT_LIMIT};
+use super::connect::{Database, LOCK_LIMIT, POOL_LIMIT_CONNECTIONS, WORKER_STATEMENT_LIMIT};
+use super::exact_counts::ExactCounts;
 use super::identity::owner;
+use super::runs::Runs;
 use super::safe_vote_id::{self, SafeVoteId};
 use super::trail;
 use crate::domain::{ItemId, NewAct, Owner};
@@ -45,6 +47,8 @@ pub struct WorkerLedger {
     /// The name by which other workers know this one: its program, and a unique part. Shared by its
     /// clones.
     name: Arc<str>,
+    /// Shared by its clones.
+    exact: ExactCounts,
 }
 
 impl WorkerLedger {
@@ -66,8 +70,12 @@ impl WorkerLedger {
         application_name: &str,
         limit: Duration,
     ) -> Result<Self, LedgerError> {
-        let database = Database::new(database_url, application_name, limit, Some(LOCK_LIMIT))?;
+        let mut database = Database::new(database_url, application_name, limit, Some(LOCK_LIMIT))?;
+        let runs = Runs::default();
+        // What was read of one Postgres is written to no other.
+        database.pool = database.pool_for(POOL_LIMIT_CONNECTIONS, limit, &runs);
         Ok(Self {
+            exact: ExactCounts::new(&database, &runs),
             database,
             has_locked_rows: Arc::default(),
             name: format!("{application_name} {:016x}", rand::random::<u64>()).into(),

@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use super::WorkerLedger;
 use crate::domain::{CountToSave, ExactCount, ItemId, Revision};
 use crate::ledger::error::{is_deadlock, is_lock_timeout};
-use crate::ledger::exact_counts::exact_counts;
 use crate::ledger::{LedgerError, Overtaken};
 
 /// The most tries of a statement that ends in a deadlock.
@@ -59,7 +58,7 @@ impl WorkerLedger {
     /// The exact counts of these items, under one snapshot. Each id may be given once. Unknown
     /// items are left out.
     pub async fn exact_counts(&self, items: &[ItemId]) -> Result<Vec<ExactCount>, LedgerError> {
-        exact_counts(&self.database.pool, items).await
+        self.exact.read(items).await
     }
 
     /// The number of the current epoch. Read it before the counters: a count that was read in one

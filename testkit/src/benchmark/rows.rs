@@ -143,13 +143,12 @@ pub struct SnapshotCost {
 pub struct DiskBytes {
     pub table: f64,
     pub primary_key: f64,
-    pub vote_of_item: f64,
     pub vote_once: f64,
 }
 
 impl DiskBytes {
     pub fn sum(&self) -> f64 {
-        self.table + self.primary_key + self.vote_of_item + self.vote_once
+        self.table + self.primary_key + self.vote_once
     }
 }
 

@@ -138,9 +138,6 @@ fn also(rows: &[&WorkerRow]) -> Vec<String> {
         of("bytes a vote", &|row| Some(row.disk_bytes_per_vote?.sum())),
         of("table", &|row| Some(row.disk_bytes_per_vote?.table)),
         of("primary key", &|row| Some(row.disk_bytes_per_vote?.primary_key)),
-        of("`vote_of_item`", &|row| {
-            Some(row.disk_bytes_per_vote?.vote_of_item)
-        }),
         of("`vote_once`", &|row| Some(row.disk_bytes_per_vote?.vote_once)),
         of("table `item` before, MB", &|row| {
             Some(row.snapshot?.item_bytes_before as f64 / 1e6)

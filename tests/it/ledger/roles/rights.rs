@@ -79,6 +79,7 @@ tally_worker job_run: delete, insert (job, fencing_number, worker), select, upda
 tally_worker late_sequences: execute
 tally_worker note_act: execute
 tally_worker oldest_program: execute
+tally_worker postgres_run: execute
 tally_worker recent_change: delete, insert, select, update (ups, downs)
 tally_worker recent_progress: select, update (vote_id, at)
 tally_worker search_text: execute

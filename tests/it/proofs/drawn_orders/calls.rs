@@ -94,19 +94,35 @@ impl Item {
     }
 
     pub(super) async fn exact(&self) -> ExactCount {
+        // Nothing was read before: the statement reads all votes beyond the watermark.
         let row = sqlx::query(self.pieces.exact_counts)
             .bind(vec![self.id.get()])
+            .bind(0_i64)
+            .bind(Vec::<i64>::new())
+            .bind(i64::MAX)
             .fetch_one(&self.postgres)
             .await
             .expect("an exact count");
+        let of_item = |column: &str| row.get::<Vec<i64>, _>(column)[0];
+        let mut count = Count {
+            net: of_item("vote_counts"),
+            downs: of_item("down_counts"),
+        };
+        let items: Option<Vec<i64>> = row.get("vote_items");
+        let values: Option<Vec<i16>> = row.get("vote_values");
+        let changes: Option<Vec<i16>> = row.get("vote_changes");
+        let votes = items.iter().flatten().zip(values.iter().flatten());
+        for ((item, value), change) in votes.zip(changes.iter().flatten()) {
+            if *item == self.id.get() {
+                count += Count::of_row(*value, *change);
+            }
+        }
+        let counted_at: Vec<Option<i64>> = row.get("counted_at: Vec<Option<i64>>");
         ExactCount {
             item_id: self.id,
-            count: Count {
-                net: row.get(1),
-                downs: row.get(2),
-            },
-            counted_at: row.get::<Option<i64>, _>(3).map(Revision::from_micros),
-            snapshot: Snapshot::parse(row.get(4)).expect("a snapshot"),
+            count,
+            counted_at: counted_at[0].map(Revision::from_micros),
+            snapshot: Snapshot::parse(row.get("snapshot!")).expect("a snapshot"),
         }
     }
 

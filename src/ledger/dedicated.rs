@@ -5,19 +5,22 @@ use std::time::Duration;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use tokio::time::timeout;
 
-use crate::ledger::LedgerError;
-use crate::ledger::runs::{Runs, run_of};
-use crate::ledger::session::SessionSetup;
+use super::LedgerError;
+use super::runs::{Runs, run_of};
+use super::session::SessionSetup;
+use crate::domain::PostgresRun;
 
 /// A connection for reading. It is taken for each statement, and kept only after a clean end. A
 /// connection whose state is uncertain is closed.
-pub(super) struct DedicatedConnection {
+pub(in crate::ledger) struct DedicatedConnection {
     options: PgConnectOptions,
     session: SessionSetup,
     pub answer_limit: Duration,
     runs: Runs,
     /// [`Runs::changes`] when the last connection was made.
     changes: u64,
+    /// The run of Postgres that the last connection reached.
+    run: Option<PostgresRun>,
     kept: Option<PgConnection>,
 }
 
@@ -29,6 +32,7 @@ impl DedicatedConnection {
             answer_limit,
             runs,
             changes: 0,
+            run: None,
             kept: None,
         }
     }
@@ -47,8 +51,15 @@ impl DedicatedConnection {
         let mut connection = self.session.connect(&self.options).await?;
         let limit = self.answer_limit;
         let run = timeout(limit, run_of(&mut connection)).await;
-        self.changes = self.runs.note(run.map_err(|_| LedgerError::Timeout(limit))??);
+        let run = run.map_err(|_| LedgerError::Timeout(limit))??;
+        self.changes = self.runs.note(run);
+        self.run = Some(run);
         Ok((connection, false))
+    }
+
+    /// The run of Postgres that the last connection reached; `None`: there was none yet.
+    pub fn run(&self) -> Option<PostgresRun> {
+        self.run
     }
 
     /// Keeps a connection after a clean end, for the next statement.

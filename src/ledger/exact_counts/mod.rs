@@ -1,0 +1,406 @@
+//! Exact counts: audited counts and the votes beyond the watermark, under one snapshot.
+//!
+//! - `tail`: the votes beyond the watermark, as one connection has read them.
+//!
+//! One connection of a program reads for all its tasks. Whoever asks while a read is under way waits for the
+//! next one, which answers all who wait: its snapshot is younger than each of their questions.
+
+mod tail;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use sqlx::postgres::PgConnection;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+
+use self::tail::{Tail, TailVote, Taken};
+use super::connect::{ANSWER_MARGIN, CHECK_LIMIT, Database};
+use super::dedicated::DedicatedConnection;
+use super::error::is_disconnect;
+use super::pool::Pool;
+use super::runs::Runs;
+use super::safe_vote_id::safe_vote_id;
+use super::settings::KEPT_PLANS;
+use super::{LedgerError, OtherRun};
+use crate::domain::{Count, ExactCount, ItemId, PostgresRun, Revision, Snapshot};
+
+/// The most votes that one statement reads: by calculation 2 MB.
+const READ_LIMIT_VOTES: usize = 50_000;
+/// One read answers those who wait, until it has so many items.
+const READ_LIMIT_ITEMS: usize = 10_000;
+
+/// Reads exact counts for all tasks of a program. Cheap to clone. Makes no connection before the first read.
+#[derive(Clone)]
+pub(super) struct ExactCounts {
+    shared: Arc<Shared>,
+    /// Only answers of this run of Postgres are taken. `None`: of any.
+    only_in: Option<PostgresRun>,
+}
+
+struct Shared {
+    waiting: Mutex<Vec<Waiting>>,
+    reader: tokio::sync::Mutex<Reader>,
+    /// Cancels a read.
+    pool: Pool,
+    /// How long a read may take if the caller does not say.
+    answer_limit: Duration,
+}
+
+/// Someone who waits for exact counts.
+struct Waiting {
+    items: Vec<ItemId>,
+    answer: oneshot::Sender<Answer>,
+}
+
+/// Exact counts, and the run of Postgres that they are of.
+#[derive(Debug)]
+struct Answer {
+    counts: Vec<ExactCount>,
+    run: Option<PostgresRun>,
+}
+
+impl std::fmt::Debug for ExactCounts {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("ExactCounts")
+            .field("only_in", &self.only_in)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ExactCounts {
+    pub fn new(database: &Database, runs: &Runs) -> Self {
+        let answer_limit = database.statement_limit + ANSWER_MARGIN;
+        let connection = DedicatedConnection::new(
+            database.options.clone().options(KEPT_PLANS),
+            database.session.with(&KEPT_PLANS),
+            answer_limit,
+            runs.clone(),
+        );
+        let reader = Reader {
+            connection,
+            process: None,
+            tail: Tail::default(),
+        };
+        Self {
+            shared: Arc::new(Shared {
+                waiting: Mutex::default(),
+                reader: tokio::sync::Mutex::new(reader),
+                pool: database.pool.clone(),
+                answer_limit,
+            }),
+            only_in: None,
+        }
+    }
+
+    /// The same, but a read fails ([`OtherRun`]) if another run of Postgres answers.
+    pub fn only_in(&self, run: PostgresRun) -> Self {
+        Self {
+            only_in: Some(run),
+            ..self.clone()
+        }
+    }
+
+    /// The exact counts of these items, under one snapshot that is younger than this call. Each id may be
+    /// given once. Unknown items are left out.
+    ///
+    /// # Errors
+    /// As [`ExactCounts::read_until`].
+    pub async fn read(&self, items: &[ItemId]) -> Result<Vec<ExactCount>, LedgerError> {
+        self.read_until(items, Instant::now() + self.shared.answer_limit)
+            .await
+    }
+
+    /// The same. What is not read at `deadline` is given up, and the connection stays.
+    ///
+    /// # Errors
+    /// When the read was given up ([`LedgerError::Cancelled`]), or Postgres is unavailable. When more votes
+    /// lie beyond the watermark than can be told apart ([`LedgerError::LongTail`]).
+    pub async fn read_until(
+        &self,
+        items: &[ItemId],
+        deadline: Instant,
+    ) -> Result<Vec<ExactCount>, LedgerError> {
+        if items.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut mine = self.wait(items);
+        let answer = loop {
+            let mut reader = tokio::select! {
+                biased;
+                answer = &mut mine => match answer {
+                    Ok(answer) => break answer,
+                    // Whoever read for this caller has failed or is gone.
+                    Err(_) => {
+                        mine = self.wait(items);
+                        continue;
+                    }
+                },
+                reader = self.shared.reader.lock() => reader,
+                () = sleep_until(deadline) => return Err(LedgerError::Cancelled),
+            };
+            match mine.try_recv() {
+                Ok(answer) => break answer,
+                Err(oneshot::error::TryRecvError::Closed) => mine = self.wait(items),
+                Err(oneshot::error::TryRecvError::Empty) => {}
+            }
+            let waiting = self.shared.next();
+            reader.answer(waiting, deadline, &self.shared.pool).await?;
+        };
+        match self.only_in {
+            Some(run) if answer.run != Some(run) => Err(OtherRun.into()),
+            _ => Ok(answer.counts),
+        }
+    }
+
+    fn wait(&self, items: &[ItemId]) -> oneshot::Receiver<Answer> {
+        let (answer, answered) = oneshot::channel();
+        let items = items.to_vec();
+        self.shared.lock().push(Waiting { items, answer });
+        answered
+    }
+}
+
+impl Shared {
+    /// Those who wait longest.
+    fn next(&self) -> Vec<Waiting> {
+        let mut waiting = self.lock();
+        waiting.retain(|one| !one.answer.is_closed());
+        let mut items = 0;
+        let fit = waiting.iter().take_while(|one| {
+            items += one.items.len();
+            items <= READ_LIMIT_ITEMS
+        });
+        let fit = fit.count().max(1).min(waiting.len());
+        waiting.drain(..fit).collect()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Waiting>> {
+        // A panic cannot leave the list half changed, so the poison says nothing.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The connection that reads, and what was read over it.
+struct Reader {
+    connection: DedicatedConnection,
+    /// The Postgres process that serves the connection.
+    process: Option<i32>,
+    tail: Tail,
+}
+
+impl Reader {
+    /// Reads once for all who wait, and answers them.
+    async fn answer(
+        &mut self,
+        waiting: Vec<Waiting>,
+        deadline: Instant,
+        pool: &Pool,
+    ) -> Result<(), LedgerError> {
+        let mut items: Vec<i64> = waiting
+            .iter()
+            .flat_map(|one| &one.items)
+            .map(|id| id.get())
+            .collect();
+        items.sort_unstable();
+        items.dedup();
+        let read = loop {
+            let (mut connection, was_kept) = timeout_at(deadline, self.connection.take())
+                .await
+                .unwrap_or(Err(LedgerError::Cancelled))?;
+            if !was_kept {
+                self.tail = Tail::default();
+                self.process = Some(process(&mut connection, deadline).await?);
+            }
+            match self.read(&mut connection, &items, deadline, pool).await {
+                Ok(read) => {
+                    self.connection.keep(connection);
+                    break read;
+                }
+                // Postgres was restarted, for example. Reading again does no harm.
+                Err(LedgerError::Postgres(error)) if was_kept && is_disconnect(&error) => {}
+                Err(error @ (LedgerError::Cancelled | LedgerError::LongTail)) => {
+                    self.connection.keep(connection);
+                    return Err(error);
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        let run = self.connection.run();
+        for one in waiting {
+            let of = one.items.iter().filter_map(|item| {
+                let at = read.items.binary_search_by_key(&item.get(), |one| one.id).ok()?;
+                Some(read.items[at].exact(*item, read.snapshot.clone()))
+            });
+            // Whoever no longer waits needs no answer.
+            let _ = one.answer.send(Answer {
+                counts: of.collect(),
+                run,
+            });
+        }
+        Ok(())
+    }
+
+    /// Reads until all votes beyond the watermark are known, at the last statement's snapshot.
+    async fn read(
+        &mut self,
+        connection: &mut PgConnection,
+        items: &[i64],
+        deadline: Instant,
+        pool: &Pool,
+    ) -> Result<Read, LedgerError> {
+        let mut decided = None;
+        loop {
+            let (read_to, open) = (self.tail.read_to(), self.tail.open());
+            let reading = sqlx::query_file_as!(
+                Row,
+                "src/ledger/sql/exact_counts.sql",
+                items,
+                read_to,
+                &open,
+                READ_LIMIT_VOTES as i64
+            );
+            let mut reading = std::pin::pin!(reading.fetch_one(&mut *connection));
+            let row = match timeout_at(deadline, &mut reading).await {
+                Ok(row) => row?,
+                Err(_) => ended_by(pool, self.process, reading).await?,
+            };
+            let taken = self
+                .tail
+                .take(row.watermark, decided.unwrap_or_default(), row.votes(), READ_LIMIT_VOTES);
+            match taken {
+                // Some votes were not kept, since there are too many unused ids before them.
+                Taken::All(left) if !left.is_empty() && decided.is_none() => {
+                    let safe = timeout_at(deadline, safe_vote_id(pool)).await;
+                    decided = Some(safe.map_err(|_| LedgerError::Cancelled)??.get());
+                }
+                Taken::All(left) => {
+                    return row.read(|item| {
+                        let left = left.get(&item).copied().unwrap_or_default();
+                        self.tail.sum(item) + left
+                    });
+                }
+                Taken::Some | Taken::Outdated if Instant::now() < deadline => {}
+                Taken::Some | Taken::Outdated => return Err(LedgerError::Cancelled),
+                Taken::TooMany if decided.is_none() => {
+                    let safe = timeout_at(deadline, safe_vote_id(pool)).await;
+                    decided = Some(safe.map_err(|_| LedgerError::Cancelled)??.get());
+                }
+                Taken::TooMany => return Err(LedgerError::LongTail),
+            }
+        }
+    }
+}
+
+/// The Postgres process that serves this connection.
+async fn process(connection: &mut PgConnection, deadline: Instant) -> Result<i32, LedgerError> {
+    let process = sqlx::query_scalar!(r#"select pg_backend_pid() as "process!""#).fetch_one(connection);
+    Ok(timeout_at(deadline, process)
+        .await
+        .map_err(|_| LedgerError::Cancelled)??)
+}
+
+/// The end of a read that this process is asked to cancel.
+async fn ended_by(
+    pool: &Pool,
+    process: Option<i32>,
+    reading: impl Future<Output = Result<Row, sqlx::Error>>,
+) -> Result<Row, LedgerError> {
+    let cancelled = async {
+        sqlx::query_scalar!("select pg_cancel_backend($1)", process)
+            .fetch_one(pool)
+            .await?;
+        // The read may have just ended.
+        reading.await
+    };
+    match timeout(CHECK_LIMIT, cancelled).await {
+        Ok(Ok(row)) => Ok(row),
+        Ok(Err(error)) => match LedgerError::from(error) {
+            error if error.is_cancelled() => Err(LedgerError::Cancelled),
+            error => Err(error),
+        },
+        Err(_) => Err(LedgerError::Timeout(CHECK_LIMIT)),
+    }
+}
+
+/// What `exact_counts.sql` answers.
+struct Row {
+    snapshot: String,
+    watermark: i64,
+    vote_ids: Option<Vec<i64>>,
+    vote_items: Option<Vec<i64>>,
+    vote_values: Option<Vec<i16>>,
+    vote_changes: Option<Vec<i16>>,
+    items: Option<Vec<i64>>,
+    vote_counts: Option<Vec<i64>>,
+    down_counts: Option<Vec<i64>>,
+    counted_at: Option<Vec<Option<i64>>>,
+}
+
+impl Row {
+    /// The votes that were read.
+    fn votes(&self) -> Vec<TailVote> {
+        let (Some(ids), Some(items), Some(values), Some(changes)) = (
+            &self.vote_ids,
+            &self.vote_items,
+            &self.vote_values,
+            &self.vote_changes,
+        ) else {
+            return Vec::new();
+        };
+        let rows = ids.iter().zip(items).zip(values.iter().zip(changes));
+        rows.map(|((id, item), (value, change))| TailVote {
+            id: *id,
+            item: *item,
+            count: Count::of_row(*value, *change),
+        })
+        .collect()
+    }
+
+    /// The items, with what `beyond` says of their votes beyond the watermark.
+    fn read(self, beyond: impl Fn(i64) -> Count) -> Result<Read, LedgerError> {
+        let ids = self.items.unwrap_or_default().into_iter();
+        let audited = self
+            .vote_counts
+            .unwrap_or_default()
+            .into_iter()
+            .zip(self.down_counts.unwrap_or_default());
+        let rows = ids.zip(audited).zip(self.counted_at.unwrap_or_default());
+        let mut items: Vec<ReadItem> = rows
+            .map(|((id, (net, downs)), counted_at)| ReadItem {
+                id,
+                count: Count { net, downs } + beyond(id),
+                counted_at: counted_at.map(Revision::from_micros),
+            })
+            .collect();
+        items.sort_unstable_by_key(|one| one.id);
+        Ok(Read {
+            snapshot: Snapshot::parse(&self.snapshot)?,
+            items,
+        })
+    }
+}
+
+/// What one read found.
+struct Read {
+    snapshot: Snapshot,
+    /// In the order of their ids.
+    items: Vec<ReadItem>,
+}
+
+struct ReadItem {
+    id: i64,
+    count: Count,
+    counted_at: Option<Revision>,
+}
+
+impl ReadItem {
+    fn exact(&self, item_id: ItemId, snapshot: Snapshot) -> ExactCount {
+        ExactCount {
+            item_id,
+            count: self.count,
+            counted_at: self.counted_at,
+            snapshot,
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Exact counts: each vote beyond the watermark is read once, and all who ask share a read.
+
+use std::time::Duration;
+
+use sqlx::{Connection, Postgres, Transaction};
+use tally::domain::{Count, ItemId};
+use tally::ledger::{LedgerError, Pacing, Role};
+use tokio::time::Instant;
+
+use super::{item, vote};
+use crate::helpers::eventually;
+use crate::helpers::stores::{Stores, read_plainly, read_under, until_blocked};
+use crate::helpers::tally::{ledger, roll_up_lease, server_ledger};
+
+/// Votes that are written by hand, in transactions that end in any order.
+async fn begin_vote(
+    stores: &Stores,
+    item: ItemId,
+    value: i16,
+    change_number: i16,
+) -> Transaction<'static, Postgres> {
+    let mut transaction = stores.pool().begin().await.expect("a transaction");
+    sqlx::query("insert into vote (item_id, value, change_number) values ($1, $2, $3)")
+        .bind(item.get())
+        .bind(value)
+        .bind(change_number)
+        .execute(&mut *transaction)
+        .await
+        .expect("a vote");
+    transaction
+}
+
+async fn sum(stores: &Stores, item: ItemId) -> Count {
+    let (net, downs) = sqlx::query_as(
+        "select coalesce(sum(value), 0),
+                count(*) filter (where value < 0 and change_number % 2 = 0)
+                - count(*) filter (where value > 0 and change_number % 2 = 1)
+         from vote where item_id = $1",
+    )
+    .bind(item.get())
+    .fetch_one(&stores.pool())
+    .await
+    .expect("a sum");
+    Count { net, downs }
+}
+
+#[tokio::test]
+async fn votes_count_once_in_whatever_order_they_are_committed_and_rolled_up() {
+    let stores = Stores::start().await;
+    let (worker, server) = (ledger(&stores.database_url), server_ledger(&stores.database_url));
+    let lease = roll_up_lease(&worker).await;
+    let (x, y) = (item(&server).await, item(&server).await);
+    let exact = async || {
+        let mut seen = Vec::new();
+        for ledger_counts in [
+            worker.exact_counts(&[x, y]).await.expect("counts"),
+            server.exact_counts(&[x, y]).await.expect("counts"),
+        ] {
+            let mut counts: Vec<_> = ledger_counts.iter().map(|one| (one.item_id, one.count)).collect();
+            counts.sort_unstable_by_key(|(item, _)| *item);
+            seen.push(counts);
+        }
+        let sums = vec![(x, sum(&stores, x).await), (y, sum(&stores, y).await)];
+        assert_eq!(seen, [sums.clone(), sums.clone()]);
+        sums
+    };
+    for round in 0..3 {
+        let first = begin_vote(&stores, x, 1, 0).await;
+        let second = begin_vote(&stores, y, -1, 0).await;
+        let lost = begin_vote(&stores, x, -1, 0).await;
+        exact().await;
+        begin_vote(&stores, x, 1, 1).await.commit().await.expect("a commit");
+        begin_vote(&stores, x, -1, 0).await.commit().await.expect("a commit");
+        exact().await;
+        second.commit().await.expect("a commit");
+        exact().await;
+        lost.rollback().await.expect("a rollback");
+        first.commit().await.expect("a commit");
+        exact().await;
+        if round > 0 {
+            let safe = worker.safe_vote_id().await.expect("a safe id");
+            let late = begin_vote(&stores, y, 1, 0).await;
+            worker
+                .roll_up_votes(&lease, &safe, 3, Pacing::Spread)
+                .await
+                .expect("a roll-up");
+            exact().await;
+            late.commit().await.expect("a commit");
+            worker
+                .roll_up_votes(&lease, &safe, 1_000_000, Pacing::Spread)
+                .await
+                .expect("a roll-up");
+        }
+        let counts = exact().await;
+        assert_ne!(counts[0].1, Count::ZERO);
+    }
+}
+
+/// A restored database, for example: its watermark is another one.
+#[tokio::test]
+async fn what_was_read_is_read_again_when_the_watermark_went_back() {
+    let stores = Stores::start().await;
+    let server = server_ledger(&stores.database_url);
+    let x = item(&server).await;
+    let execute = async |statement: &str| {
+        sqlx::raw_sql(statement)
+            .execute(&stores.pool())
+            .await
+            .expect("an answer");
+    };
+    let mut writer = server.writer();
+    writer
+        .insert(&[vote(x, None), vote(x, None)], &[])
+        .await
+        .expect("an insert");
+    let count = async || server.exact_counts(&[x]).await.expect("counts")[0].count.net;
+    assert_eq!(count().await, 2);
+    execute("update watermark set vote_id = 2").await;
+    assert_eq!(count().await, 0, "the votes are in no audited count");
+    execute("update watermark set vote_id = 1").await;
+    assert_eq!(count().await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_who_ask_during_a_read_share_the_next_one() {
+    let stores = Stores::start().await;
+    let pool = stores.pool();
+    let server = server_ledger(&stores.login_url(Role::Server));
+    let x = item(&server_ledger(&stores.database_url)).await;
+    sqlx::raw_sql(
+        "create sequence reads;
+         grant all on sequence reads to tally_server;
+         create function is_read() returns boolean language plpgsql as $$
+         begin
+             if current_query() like '%exact counts%' then
+                 perform nextval('reads');
+                 perform pg_advisory_xact_lock_shared(1);
+             end if;
+             return true;
+         end $$",
+    )
+    .execute(&pool)
+    .await
+    .expect("the owner may");
+    read_under(&pool, "watermark", "is_read()").await;
+    let mut blocker = pool.acquire().await.expect("a connection");
+    let mut blocking = blocker.begin().await.expect("a transaction");
+    sqlx::query("select pg_advisory_xact_lock(1)")
+        .execute(&mut *blocking)
+        .await
+        .expect("a lock");
+    let ask = || {
+        let server = server.clone();
+        tokio::spawn(async move { server.exact_counts(&[x]).await })
+    };
+    let mut asked = vec![ask()];
+    until_blocked(&pool, "").await;
+    asked.extend((0..50).map(|_| ask()));
+    // Each of them has joined those who wait once its task was polled.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    let cancelled = server.writer().exact_counts(&[x], Instant::now()).await;
+    assert!(matches!(cancelled, Err(LedgerError::Cancelled)), "{cancelled:?}");
+    blocking.rollback().await.expect("an end");
+    for one in asked {
+        assert_eq!(one.await.expect("no panic").expect("counts").len(), 1);
+    }
+    let reads: i64 = sqlx::query_scalar("select last_value from reads")
+        .fetch_one(&pool)
+        .await
+        .expect("a number");
+    assert!((2..=5).contains(&reads), "{reads} reads for 51 questions");
+    read_plainly(&pool, "watermark").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_for_a_read_that_is_cut_off_gets_an_answer_by_another() {
+    let stores = Stores::start().await;
+    let pool = stores.pool();
+    let server = server_ledger(&stores.login_url(Role::Server));
+    let x = item(&server_ledger(&stores.database_url)).await;
+    sqlx::raw_sql(
+        "create function is_read() returns boolean language plpgsql as $$
+         begin
+             if current_query() like '%exact counts%' then perform pg_advisory_xact_lock_shared(1); end if;
+             return true;
+         end $$",
+    )
+    .execute(&pool)
+    .await
+    .expect("the owner may");
+    read_under(&pool, "watermark", "is_read()").await;
+    let mut blocking = pool.begin().await.expect("a transaction");
+    sqlx::query("select pg_advisory_xact_lock(1)")
+        .execute(&mut *blocking)
+        .await
+        .expect("a lock");
+    // One that gives up at its deadline, one whose task ends, and one that waits.
+    let writer = server.writer();
+    let gives_up = tokio::spawn(async move {
+        let soon = Instant::now() + Duration::from_millis(300);
+        writer.exact_counts(&[x], soon).await
+    });
+    until_blocked(&pool, "").await;
+    let ask = || {
+        let server = server.clone();
+        tokio::spawn(async move { server.exact_counts(&[x]).await })
+    };
+    let (ends, waits) = (ask(), ask());
+    let given_up = gives_up.await.expect("no panic");
+    assert!(matches!(given_up, Err(LedgerError::Cancelled)), "{given_up:?}");
+    until_blocked(&pool, "").await;
+    ends.abort();
+    blocking.rollback().await.expect("an end");
+    let answer = waits.await.expect("no panic").expect("counts");
+    assert_eq!(answer.len(), 1);
+    read_plainly(&pool, "watermark").await;
+    eventually("a later read is answered", async || server.exact_counts(&[x]).await.ok()).await;
+}
