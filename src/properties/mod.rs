@@ -12,9 +12,11 @@
 )]
 
 mod credentials;
+mod framing;
 mod requests;
 
 pub use credentials::{forwarded, voter_cookie, voter_token};
+pub use framing::request_framing;
 pub use requests::{
     api_key_body, authorization, ballots_body, batch_body, held_query, idempotency_key, item_body,
     item_edit_body, item_id, last_event_id, list_query, operator_query, origin, path_item, path_voter,
@@ -37,7 +39,8 @@ use crate::replay::file::{self, Columns, Values, Vote};
 pub type Property = (&'static str, fn(&[u8]));
 
 /// All properties. Each is a fuzz target of the same name.
-pub const ALL: [Property; 31] = [
+pub const ALL: [Property; 32] = [
+    ("request_framing", request_framing),
     ("vote_body", vote_body),
     ("item_body", item_body),
     ("batch_body", batch_body),

@@ -33,6 +33,7 @@ use crate::web::api::voidings::new::NewVoidingBody;
 use crate::web::api::votes::VoteBody;
 use crate::web::problem::Problem;
 use crate::web::request::{body, idempotency, path, query, reference};
+use crate::web::transport::framing::Framing;
 
 pub use crate::web::api::api_keys::GRACE_LIMIT_SECONDS;
 pub use crate::web::api::ballots::BALLOTS_LIMIT;
@@ -263,4 +264,36 @@ pub fn client_behind_proxy(name: &'static str, value: &[u8]) -> Option<IpAddr> {
         HeaderValue::from_bytes(value).ok()?,
     );
     Some(proxies.client(IpAddr::from([10, 0, 0, 1]), &headers))
+}
+
+/// What is read of the bytes of one connection.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Framed {
+    /// As actix-http gets them.
+    pub bytes: Vec<u8>,
+    /// Behind which byte each request ends.
+    pub ends: Vec<usize>,
+    /// Whether the last request has no certain end.
+    pub is_unclear: bool,
+}
+
+/// Finds where the requests of a connection end, if they come in pieces of this size.
+pub fn framed(bytes: &[u8], size: usize) -> Framed {
+    let mut framing = Framing::default();
+    let (mut bytes, mut ends) = (bytes.to_vec(), Vec::new());
+    for (at, piece) in bytes.chunks_mut(size).enumerate() {
+        let mut taken = 0;
+        while taken < piece.len() && !framing.is_unclear() {
+            let request = framing.take(&mut piece[taken..]);
+            taken += request.bytes;
+            if request.is_end {
+                ends.push(at * size + taken);
+            }
+        }
+    }
+    Framed {
+        bytes,
+        ends,
+        is_unclear: framing.is_unclear(),
+    }
 }

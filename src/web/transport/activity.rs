@@ -22,6 +22,8 @@ enum Waiting {
 pub struct Activity {
     requests: Cell<usize>,
     waiting: Cell<Waiting>,
+    /// Whether the last request has its whole answer.
+    is_answered: Cell<bool>,
     /// Whether the answer is a stream. A stream ends only with its connection.
     is_stream: Cell<bool>,
     /// Whether the client has not yet read everything that was written.
@@ -47,6 +49,7 @@ impl Activity {
         Self {
             requests: Cell::new(0),
             waiting: Cell::new(Waiting::Idle(Instant::now())),
+            is_answered: Cell::new(true),
             is_stream: Cell::new(false),
             is_unread: Cell::new(false),
         }
@@ -62,6 +65,16 @@ impl Activity {
     pub fn begin(self: &Rc<Self>) -> UnderWay {
         self.requests.set(self.requests.get() + 1);
         UnderWay(Rc::clone(self))
+    }
+
+    /// Notes that a request begins, of which nothing has been handed on yet.
+    pub(super) fn note_asked(&self) {
+        self.is_answered.set(false);
+    }
+
+    /// Returns whether the last request has its whole answer. Some of it may still be to be written.
+    pub(super) fn is_answered(&self) -> bool {
+        self.is_answered.get()
     }
 
     /// Notes that something was read.
@@ -107,6 +120,7 @@ impl Drop for UnderWay {
         self.0.requests.set(left);
         if left == 0 {
             self.0.waiting.set(Waiting::Idle(Instant::now()));
+            self.0.is_answered.set(true);
         }
     }
 }

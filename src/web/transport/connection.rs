@@ -21,7 +21,7 @@ use crate::web::problem::Problem;
 use crate::web::transport::POLICY_OF_DATA;
 use crate::web::transport::activity::Activity;
 use crate::web::transport::connection_limits::ClientLimits;
-use crate::web::transport::upgrades::Upgrades;
+use crate::web::transport::turns::Turns;
 
 /// How much is read of a request that is refused because no connection is free.
 pub(crate) const REFUSAL_LIMIT_BYTES: usize = 64 * 1024;
@@ -90,7 +90,7 @@ pub struct Connection {
     stream: TcpStream,
     activity: Rc<Activity>,
     limits: ClientLimits,
-    upgrades: Upgrades,
+    turns: Turns,
     /// Wakes the connection at its deadline or earlier. It is set again only when it would wake too late, so a
     /// busy connection does not pay for a timer with each request.
     alarm: Pin<Box<Sleep>>,
@@ -117,7 +117,7 @@ impl Connection {
             stream,
             activity: Rc::new(Activity::new()),
             limits,
-            upgrades: Upgrades::default(),
+            turns: Turns::default(),
             alarm: Box::pin(sleep_until(Instant::now() + limits.head)),
             unread_since: None,
             unread_alarm: None,
@@ -222,7 +222,11 @@ impl AsyncRead for Connection {
             return Poll::Ready(Ok(()));
         }
         let before = buffer.filled().len();
-        if let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(context, buffer) {
+        let connection = &mut *self;
+        let read = connection
+            .turns
+            .poll_read(&mut connection.stream, &connection.activity, context, buffer);
+        if let Poll::Ready(read) = read {
             if buffer.filled().len() > before {
                 self.activity.heard();
             } else if read.is_ok() && self.activity.is_stream() {
@@ -233,7 +237,6 @@ impl AsyncRead for Connection {
             }
             // Bytes that arrive slowly are read, but do not move the deadline.
             if read.is_err() || self.poll_overdue(context).is_pending() {
-                self.upgrades.ignore(&mut buffer.filled_mut()[before..]);
                 return Poll::Ready(read);
             }
             buffer.set_filled(before);
@@ -260,7 +263,13 @@ impl AsyncWrite for Connection {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        ready!(Pin::new(&mut self.stream).poll_flush(context))?;
+        // actix-http flushes behind all that it has written.
+        let connection = &mut *self;
+        if connection.turns.note_flushed(&connection.activity) {
+            context.waker().wake_by_ref();
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -1,21 +1,24 @@
 //! What every request has, whatever its handler: an id, a log line, a latency.
 
 use std::cell::RefCell;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 
 use actix_web::Error;
 use actix_web::HttpMessage;
-use actix_web::body::MessageBody;
+use actix_web::body::{BodySize, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::StatusCode;
 use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::middleware::Next;
+use actix_web::web::Bytes;
 use tokio::time::Instant;
 use tracing::Span;
 use tracing_actix_web::{RequestId, RootSpanBuilder};
 
 use crate::telemetry::name;
-use crate::web::transport::activity::Activity;
+use crate::web::transport::activity::{Activity, UnderWay};
 
 /// The most digits of an id.
 const ID_LIMIT_DIGITS: usize = 19;
@@ -26,11 +29,11 @@ static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Adds the request's id to its answer, and measures the latency.
 pub async fn observe(
     request: ServiceRequest,
-    next: Next<impl MessageBody>,
+    next: Next<impl MessageBody + Unpin>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     let started = Instant::now();
     // The connection may be silent until the request is answered.
-    let _under_way = request.conn_data::<Rc<Activity>>().map(Activity::begin);
+    let under_way = request.conn_data::<Rc<Activity>>().map(Activity::begin);
     let id = request.extensions().get::<RequestId>().copied();
     let mut response = next.call(request).await?;
     if let Some(id) = id {
@@ -53,7 +56,31 @@ pub async fn observe(
     if let Some(route) = response.request().app_data::<RouteTimes>() {
         route.answered(status, started);
     }
-    Ok(response)
+    Ok(response.map_body(|_, body| Answer {
+        body,
+        _under_way: under_way,
+    }))
+}
+
+/// The body of an answer. actix-http drops it when it has the whole answer ready to be written.
+struct Answer<Body> {
+    body: Body,
+    _under_way: Option<UnderWay>,
+}
+
+impl<Body: MessageBody + Unpin> MessageBody for Answer<Body> {
+    type Error = Body::Error;
+
+    fn size(&self) -> BodySize {
+        self.body.size()
+    }
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Self::Error>>> {
+        Pin::new(&mut self.body).poll_next(context)
+    }
 }
 
 /// The fixed parts of the paths in the route table, as app data. Any other part of a path may name a voter or

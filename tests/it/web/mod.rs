@@ -4,6 +4,7 @@ pub mod access;
 pub mod api;
 mod openapi;
 mod pages;
+mod pipelining;
 mod proxies;
 mod streams;
 mod transport;
