@@ -265,9 +265,12 @@ impl Reader {
                 Ok(row) => row?,
                 Err(_) => ended_by(pool, self.process, reading).await?,
             };
-            let taken = self
-                .tail
-                .take(row.watermark, decided.unwrap_or_default(), row.votes(), READ_LIMIT_VOTES);
+            let taken = self.tail.take(
+                row.watermark,
+                decided.unwrap_or_default(),
+                row.votes(),
+                READ_LIMIT_VOTES,
+            );
             match taken {
                 // Some votes were not kept, since there are too many unused ids before them.
                 Taken::All(left) if !left.is_empty() && decided.is_none() => {

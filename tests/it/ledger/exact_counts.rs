@@ -69,8 +69,16 @@ async fn votes_count_once_in_whatever_order_they_are_committed_and_rolled_up() {
         let second = begin_vote(&stores, y, -1, 0).await;
         let lost = begin_vote(&stores, x, -1, 0).await;
         exact().await;
-        begin_vote(&stores, x, 1, 1).await.commit().await.expect("a commit");
-        begin_vote(&stores, x, -1, 0).await.commit().await.expect("a commit");
+        begin_vote(&stores, x, 1, 1)
+            .await
+            .commit()
+            .await
+            .expect("a commit");
+        begin_vote(&stores, x, -1, 0)
+            .await
+            .commit()
+            .await
+            .expect("a commit");
         exact().await;
         second.commit().await.expect("a commit");
         exact().await;
@@ -216,5 +224,8 @@ async fn who_waits_for_a_read_that_is_cut_off_gets_an_answer_by_another() {
     let answer = waits.await.expect("no panic").expect("counts");
     assert_eq!(answer.len(), 1);
     read_plainly(&pool, "watermark").await;
-    eventually("a later read is answered", async || server.exact_counts(&[x]).await.ok()).await;
+    eventually("a later read is answered", async || {
+        server.exact_counts(&[x]).await.ok()
+    })
+    .await;
 }
