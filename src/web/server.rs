@@ -10,7 +10,6 @@ use actix_web::{App, web};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
-use tracing_actix_web::TracingLogger;
 
 use crate::admission::{Admission, SharedAdmission};
 use crate::cache::Cache;
@@ -282,7 +281,6 @@ pub fn start(
             .wrap(from_fn(access::guard))
             .wrap(from_fn(access::note_refusals))
             .wrap(from_fn(observe::observe))
-            .wrap(TracingLogger::<observe::RequestSpan>::new())
             .app_data(observe::RouteTimes::new("unknown", StatusCode::NOT_FOUND))
             .configure(&routes)
     };

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
@@ -94,6 +94,8 @@ pub struct Connection {
     /// Wakes the connection at its deadline or earlier. It is set again only when it would wake too late, so a
     /// busy connection does not pay for a timer with each request.
     alarm: Pin<Box<Sleep>>,
+    /// Whom the alarm wakes; `None`: it was not asked since it was set.
+    alarmed: Option<Waker>,
     /// Since when the client has left written data unread.
     unread_since: Option<Instant>,
     unread_alarm: Option<Pin<Box<Sleep>>>,
@@ -119,6 +121,7 @@ impl Connection {
             limits,
             turns: Turns::default(),
             alarm: Box::pin(sleep_until(Instant::now() + limits.head)),
+            alarmed: None,
             unread_since: None,
             unread_alarm: None,
             is_given_up: false,
@@ -144,7 +147,13 @@ impl Connection {
             let next = deadline.unwrap_or_else(|| now + self.limits.head);
             if self.alarm.is_elapsed() || self.alarm.deadline() > next {
                 self.alarm.as_mut().reset(next);
+                self.alarmed = None;
             }
+            let is_set = self.alarmed.as_ref();
+            if is_set.is_some_and(|waker| waker.will_wake(context.waker())) {
+                return Poll::Pending;
+            }
+            self.alarmed = Some(context.waker().clone());
             ready!(self.alarm.as_mut().poll(context));
         }
     }

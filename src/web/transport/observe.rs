@@ -6,7 +6,6 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use actix_web::Error;
-use actix_web::HttpMessage;
 use actix_web::body::{BodySize, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::StatusCode;
@@ -14,8 +13,8 @@ use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::middleware::Next;
 use actix_web::web::Bytes;
 use tokio::time::Instant;
-use tracing::Span;
-use tracing_actix_web::{RequestId, RootSpanBuilder};
+use tracing::{Instrument, Span};
+use uuid::Uuid;
 
 use crate::telemetry::name;
 use crate::web::transport::activity::{Activity, UnderWay};
@@ -34,15 +33,23 @@ pub async fn observe(
     let started = Instant::now();
     // The connection may be silent until the request is answered.
     let under_way = request.conn_data::<Rc<Activity>>().map(Activity::begin);
-    let id = request.extensions().get::<RequestId>().copied();
-    let mut response = next.call(request).await?;
-    if let Some(id) = id {
-        let mut text = uuid::Uuid::encode_buffer();
-        if let Ok(id) = HeaderValue::from_str(id.as_hyphenated().encode_lower(&mut text)) {
-            response.headers_mut().insert(REQUEST_ID.clone(), id);
-        }
+    let id = Uuid::new_v4();
+    let span = span(&request, id);
+    let answering = next.call(request);
+    let mut response = if span.is_disabled() {
+        answering.await?
+    } else {
+        answering.instrument(span.clone()).await?
+    };
+    let mut text = Uuid::encode_buffer();
+    if let Ok(id) = HeaderValue::from_str(id.as_hyphenated().encode_lower(&mut text)) {
+        response.headers_mut().insert(REQUEST_ID.clone(), id);
     }
     let status = response.status();
+    if !span.is_disabled() {
+        span.record("status", status.as_u16());
+        tracing::debug!(parent: &span, status = status.as_u16(), "answered");
+    }
     if status.is_server_error() {
         // The cause was logged where it arose, only once for a batch.
         let request = response.request();
@@ -50,8 +57,7 @@ pub async fn observe(
             request.method(),
             loggable(request.uri().path(), request.app_data()),
         );
-        let id = id.map(|id| id.to_string()).unwrap_or_default();
-        tracing::warn!(request_id = id, %method, %path, status = status.as_u16(), "a request was not served");
+        tracing::warn!(request_id = %id, %method, %path, status = status.as_u16(), "a request was not served");
     }
     if let Some(route) = response.request().app_data::<RouteTimes>() {
         route.answered(status, started);
@@ -142,28 +148,14 @@ fn histogram(pattern: &'static str, status: StatusCode) -> metrics::Histogram {
 
 /// The span around a request's log lines. It is at `debug`, so a vote costs a span only if someone wants to
 /// see it.
-pub struct RequestSpan;
-
-impl RootSpanBuilder for RequestSpan {
-    fn on_request_start(request: &ServiceRequest) -> Span {
-        let id = request.extensions().get::<RequestId>().copied();
-        tracing::debug_span!(
-            "request",
-            id = %id.map(|id| id.to_string()).unwrap_or_default(),
-            method = %request.method(),
-            path = %loggable(request.uri().path(), request.app_data()),
-            status = tracing::field::Empty,
-        )
-    }
-
-    fn on_request_end<B: MessageBody>(span: Span, outcome: &Result<ServiceResponse<B>, Error>) {
-        let status = match outcome {
-            Ok(response) => response.status(),
-            Err(error) => error.as_response_error().status_code(),
-        };
-        span.record("status", status.as_u16());
-        tracing::debug!(parent: &span, status = status.as_u16(), "answered");
-    }
+fn span(request: &ServiceRequest, id: Uuid) -> Span {
+    tracing::debug_span!(
+        "request",
+        id = %id,
+        method = %request.method(),
+        path = %loggable(request.uri().path(), request.app_data()),
+        status = tracing::field::Empty,
+    )
 }
 
 #[cfg(test)]
