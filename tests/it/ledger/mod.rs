@@ -4,6 +4,7 @@ mod audit_rows;
 mod batches;
 mod connections;
 mod counts;
+mod killed_roll_ups;
 mod plans;
 mod retries;
 mod roles;
