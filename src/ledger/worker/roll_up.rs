@@ -176,7 +176,17 @@ struct Sums {
     votes: i64,
 }
 
-/// The sums of the votes with ids above `after`, up to `last`. Each vote is read once.
+impl Sums {
+    fn add(&mut self, of: impl Iterator<Item = ItemSpan>, nets: Vec<i64>, downs: Vec<i64>) {
+        let counts = nets.into_iter().zip(downs);
+        for (item_span, (net, downs)) in of.zip(counts) {
+            self.of.entry(item_span).or_default().add(Sum { net, downs });
+        }
+    }
+}
+
+/// The sums of the votes with ids above `after`, up to `last`. Most pieces are of one span, and are read
+/// once: to sum by span, too, takes Postgres a quarter longer.
 async fn sum_votes(
     connection: &mut InUse,
     after: i64,
@@ -192,12 +202,20 @@ async fn sum_votes(
         let piece = sqlx::query_file!("src/ledger/sql/sum_votes.sql", from, to)
             .fetch_one(&mut *connection)
             .await?;
-        let item_spans = piece.items.into_iter().zip(piece.spans);
-        let counts = piece.nets.into_iter().zip(piece.downs);
-        for (item_span, (net, downs)) in item_spans.zip(counts) {
-            sums.of.entry(item_span).or_default().add(Sum { net, downs });
-        }
         sums.votes += piece.votes;
+        match piece.first_span {
+            Some(span) if piece.last_span == Some(span) => {
+                let of = piece.items.into_iter().map(|item| (item, span));
+                sums.add(of, piece.nets, piece.downs);
+            }
+            _ => {
+                let piece = sqlx::query_file!("src/ledger/sql/sum_votes_by_span.sql", from, to)
+                    .fetch_one(&mut *connection)
+                    .await?;
+                let of = piece.items.into_iter().zip(piece.spans);
+                sums.add(of, piece.nets, piece.downs);
+            }
+        }
         from = to;
         pieces.rest_after(started.elapsed()).await;
     }

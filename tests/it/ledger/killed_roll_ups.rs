@@ -11,12 +11,13 @@ use crate::helpers::stores::Stores;
 use crate::helpers::tally::{ledger, roll_up_lease};
 
 /// The statements of a roll-up, by a part of their texts, in their order.
-const STATEMENTS: [&str; 12] = [
+const STATEMENTS: [&str; 13] = [
     "begin",
     "select token from incarnation",
     "select vote_id as watermark",
     "select min(id) from vote",
     "-- The sums of the votes",
+    "-- As sum_votes.sql, by item and span",
     "select true as \"is_held!\"",
     "select vote_id from watermark for no key update",
     "select seqcache",
@@ -49,8 +50,11 @@ async fn each_vote_is_in_the_audited_counts_and_in_the_recent_changes_or_in_neit
     let mut killed_at: Vec<(&str, bool)> = STATEMENTS.iter().map(|text| (*text, false)).collect();
     killed_at.extend([("commit", false), ("commit", true)]);
     for (at, (text, is_executed)) in killed_at.into_iter().enumerate() {
+        // Of two spans.
         sqlx::query(
-            "insert into vote (item_id, value) select item.id, value from item, unnest('{1, 1, -1}'::int[]) as value",
+            "insert into vote (item_id, value, created_at)
+             select item.id, value, now() - (1 - value) * interval '1 hour'
+             from item, unnest('{1, 1, -1}'::int[]) as value",
         )
         .execute(&pool)
         .await
