@@ -1,14 +1,18 @@
 -- What makes counts exact and fast: sums of the ledger, and what tells workers which live counts to
 -- trust. The saved counts are in `item`.
 
--- How far the ledger is rolled up into audited counts. One row.
+-- How far the ledger is rolled up into audited counts and recent changes. One row.
 create table watermark (
     -- Always true: there is one row.
     one        boolean primary key default true constraint watermark_is_one check (one),
-    -- Every vote with an id up to this one is in its item's audited count.
+    -- Every vote with an id up to this one is in its item's audited count, and in `recent_change` if it
+    -- is of the last day.
     vote_id    bigint not null default 0,
     -- How many votes those are.
-    vote_total bigint not null default 0
+    vote_total bigint not null default 0,
+    -- Votes that were stored before this time are among them, except for votes in flight; null: no
+    -- roll-up has ended yet.
+    reached_at timestamptz
 );
 insert into watermark default values;
 
@@ -26,8 +30,8 @@ create table audited_count (
 -- of a row in the same page (HOT).
 with (fillfactor = 50);
 
--- Recent changes of counts, for top lists. A worker sums them from the ledger, up to the watermark.
--- No count depends on it.
+-- Recent changes of counts, for top lists: votes up to the watermark. The transaction that moves the
+-- watermark adds to them. No count depends on them.
 create table recent_change (
     item_id   bigint not null,
     -- The votes that were cast from this time on, by the database's clock …
@@ -40,21 +44,12 @@ create table recent_change (
     downs     bigint not null,
     -- It also finds the changes of a poll's items.
     primary key (item_id, starts_at, minutes)
-) with (fillfactor = 80);
+)
+-- Two columns change often, and no index has them (HOT, as in `audited_count`). Most rows are of past
+-- spans and hardly change any more, so there is less free space.
+with (fillfactor = 70);
 -- All items of a time; and old rows, which a worker looks for every few seconds.
 create index recent_change_starts_at on recent_change (minutes, starts_at);
-
--- How far `recent_change` is summed. One row.
-create table recent_progress (
-    -- Always true: there is one row.
-    one     boolean primary key default true
-            constraint recent_progress_is_one_row check (one),
-    -- The last vote that was summed; null: none yet.
-    vote_id bigint,
-    -- When all votes up to the watermark were summed; null: never.
-    at      timestamptz
-);
-insert into recent_progress default values;
 
 -- In which epoch counts are saved. A worker raises the number before it invalidates the counters of
 -- another epoch. From then on Postgres takes no count that was read before: a worker may have stalled

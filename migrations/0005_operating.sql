@@ -43,9 +43,9 @@ with (fillfactor = 50);
 -- Postgres only takes writes under the newest number. The lease's time only decides when another
 -- worker may take the job over.
 create table job (
-    -- roll_up moves the watermark; audit compares all counts and has wrong ones rebuilt; delete_keys
-    -- deletes old idempotency keys, and delete_addresses old hashes of addresses; sum_recent sums what
-    -- changed lately.
+    -- roll_up moves the watermark, and merges and deletes old recent changes; audit compares all counts
+    -- and has wrong ones rebuilt; delete_keys deletes old idempotency keys, and delete_addresses old
+    -- hashes of addresses.
     name           text collate "C" primary key,
     -- The number of the last lease. It only grows: each lease has a number of its own.
     fencing_number bigint not null default 0,
@@ -61,7 +61,7 @@ create table job (
     asked_at       timestamptz,
     constraint job_lease_has_holder check ((holder is null) = (lease_until is null))
 );
-insert into job (name) values ('roll_up'), ('audit'), ('delete_keys'), ('delete_addresses'), ('sum_recent');
+insert into job (name) values ('roll_up'), ('audit'), ('delete_keys'), ('delete_addresses');
 
 -- The last runs of each job.
 create table job_run (

@@ -28,7 +28,7 @@ begin
     execute format('grant usage on schema %I to tally_server, tally_worker, tally_report, tally_operator', current_schema());
 end $$;
 
-revoke all on table item, audited_count, open_item, open_poll, vote, rule, place, ballot, idempotency_key, api_key, act, vote_address, recent_change, recent_progress, voiding, voided, watermark, epoch, identity, incarnation, writer_connection, worker, job, job_run, _sqlx_migrations
+revoke all on table item, audited_count, open_item, open_poll, vote, rule, place, ballot, idempotency_key, api_key, act, vote_address, recent_change, voiding, voided, watermark, epoch, identity, incarnation, writer_connection, worker, job, job_run, _sqlx_migrations
     from tally_server, tally_worker, tally_report, tally_operator;
 -- Only cast_votes calls it.
 revoke all on function decide_votes from tally_server;
@@ -57,7 +57,7 @@ grant execute on function postgres_run to tally_worker, tally_operator;
 grant execute on function oldest_program to tally_server, tally_worker, tally_operator;
 grant execute on function search_text, search_vector to tally_server, tally_worker;
 -- Top lists.
-grant select on recent_change, recent_progress to tally_server;
+grant select on recent_change to tally_server;
 -- Whom items and polls are open to.
 grant select, insert, update (to_anonymous, to_voters) on open_item to tally_server;
 grant select, insert, update (to_voters) on open_poll to tally_server;
@@ -74,7 +74,7 @@ grant select (key_hash, body_hash), insert (key_hash, body_hash) on idempotency_
 -- The statement that stores votes draws their ids itself. An identity column draws the ids
 -- of items, which needs no grant.
 grant usage, select on sequence vote_id_seq to tally_server;
-grant select (vote_id) on watermark to tally_server;
+grant select (vote_id, reached_at) on watermark to tally_server;
 -- It looks at the watermark for the statement that stores votes.
 grant execute on function vote_ids_are_new to tally_server;
 -- It adds its batch writers' connections, and notes how far their votes are counted.
@@ -93,12 +93,11 @@ grant select (id) on identity to tally_server, tally_worker;
 grant select (id, vote_count, down_count, counted_at), update (vote_count, down_count, counted_at) on item to tally_worker;
 grant select, insert, update (vote_count, down_count) on audited_count to tally_worker;
 grant select (id, item_id, value, change_number, created_at) on vote to tally_worker;
--- The sums for top lists.
+-- Recent changes, for top lists.
 grant select, insert, update (ups, downs), delete on recent_change to tally_worker;
-grant select, update (vote_id, at) on recent_progress to tally_worker;
 -- The last id that was drawn.
 grant select on sequence vote_id_seq to tally_worker;
-grant select (vote_id, vote_total), update (vote_id, vote_total) on watermark to tally_worker;
+grant select (vote_id, vote_total, reached_at), update (vote_id, vote_total, reached_at) on watermark to tally_worker;
 -- `for share` asks for the right to update.
 grant select (number), update (number) on epoch to tally_worker;
 -- The row is always the default one. The whole table is granted, for the row's xmin.

@@ -174,16 +174,8 @@ create table recent_change (
     downs bigint not null,
     constraint recent_change_pkey PRIMARY KEY (item_id, starts_at, minutes),
     constraint recent_change_minutes CHECK (minutes = ANY (ARRAY[5, 60]))
-) with (fillfactor=80);
+) with (fillfactor=70);
 CREATE INDEX recent_change_starts_at ON recent_change USING btree (minutes, starts_at);
-
-create table recent_progress (
-    one boolean not null default true,
-    vote_id bigint,
-    at timestamp with time zone,
-    constraint recent_progress_pkey PRIMARY KEY (one),
-    constraint recent_progress_is_one_row CHECK (one)
-);
 
 create table rule (
     id bigint not null generated always as identity (sequence name rule_id_seq start 1 increment 1 cache 1),
@@ -276,6 +268,7 @@ create table watermark (
     one boolean not null default true,
     vote_id bigint not null default 0,
     vote_total bigint not null default 0,
+    reached_at timestamp with time zone,
     constraint watermark_pkey PRIMARY KEY (one),
     constraint watermark_is_one CHECK (one)
 );

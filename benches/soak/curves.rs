@@ -97,7 +97,9 @@ const ITEM_BYTES: f64 = 128.0;
 const SAVES_PER_SECOND: f64 = 1.0;
 /// A row version of `audited_count` or `recent_change` takes about this much, with its index entries.
 const SUM_BYTES: f64 = 160.0;
-/// How often roll-ups and sums of recent changes write an item: at most every 3.75 s.
+/// A row of `recent_change` takes about this much, with the space for its next version.
+const RECENT_ROW_BYTES: f64 = 240.0;
+/// How often roll-ups write an item: at most every 3.75 s.
 const SUMS_PER_SECOND: f64 = 0.27;
 /// The span of a row of `recent_change`.
 const SPAN: Duration = Duration::from_secs(300);
@@ -136,7 +138,7 @@ pub fn of_audited_count(report_for: Duration) -> Rule {
 /// these rows become one.
 pub fn of_recent_change(report_for: Duration, run: Duration) -> Rule {
     let spans = run.as_secs_f64() / SPAN.as_secs_f64() + 2.0;
-    let rows_mib = ITEMS as f64 * spans * SUM_BYTES / 1024.0 / 1024.0;
+    let rows_mib = ITEMS as f64 * spans * RECENT_ROW_BYTES / 1024.0 / 1024.0;
     Rule::Explained {
         why: "a row of each item for each five minutes, and what reports keep of their versions",
         most: rows_mib + versions_mib(SUM_BYTES, SUMS_PER_SECOND, report_for) + TABLE_SLACK_MIB,

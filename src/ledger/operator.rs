@@ -191,7 +191,8 @@ impl OperatorLedger {
     /// # Errors
     /// When a transaction that writes votes does not end in time.
     pub async fn last_vote(&self) -> Result<VoteId, LedgerError> {
-        safe_vote_id(self.server.pool()).await
+        let (last, _) = safe_vote_id(self.server.pool()).await?;
+        Ok(last)
     }
 
     /// The next votes beyond `after` that a voiding would take back.

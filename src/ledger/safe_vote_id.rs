@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep};
 
 use super::LedgerError;
 use super::pool::Pool;
-use crate::domain::VoteId;
+use crate::domain::{Moment, VoteId};
 
 /// How long to wait until the transactions that are writing votes end.
 pub const DECIDE_LIMIT: Duration = Duration::from_secs(30);
@@ -20,6 +20,8 @@ pub struct SafeVoteId {
     /// The Postgres that said so, until it crashes or fails over. Another one may draw these ids
     /// again.
     pub incarnation: String,
+    /// When it was read, by Postgres' clock. Later votes have higher ids.
+    pub read_at: Moment,
 }
 
 impl SafeVoteId {
@@ -32,7 +34,7 @@ impl SafeVoteId {
     }
 }
 
-/// The safe vote id: every vote up to it is committed, or will never be.
+/// The safe vote id: every vote up to it is committed, or will never be. And when it was read.
 ///
 /// The sequence is read first. A transaction locks `vote` before it draws an id. So when all
 /// transactions that hold the lock now have ended, every id up to the sequence's last value is
@@ -40,17 +42,21 @@ impl SafeVoteId {
 ///
 /// # Errors
 /// When a transaction does not end in time.
-pub(super) async fn safe_vote_id(pool: &Pool) -> Result<VoteId, LedgerError> {
-    let last = sqlx::query!("select last_value, is_called from vote_id_seq")
-        .fetch_one(pool)
-        .await?;
+pub(super) async fn safe_vote_id(pool: &Pool) -> Result<(VoteId, Moment), LedgerError> {
+    let last = sqlx::query!(
+        // `now()` is before the sequence is read.
+        r#"select last_value, is_called, (extract(epoch from now()) * 1000000)::bigint as "read_at!"
+           from vote_id_seq"#
+    )
+    .fetch_one(pool)
+    .await?;
     let safe = if last.is_called {
         last.last_value
     } else {
         last.last_value - 1
     };
     wait_for_writers(pool).await?;
-    Ok(VoteId::new(safe))
+    Ok((VoteId::new(safe), Moment::from_micros(last.read_at)))
 }
 
 /// Waits until every transaction that is writing votes now has ended.

@@ -20,8 +20,7 @@
 //! - `epoch`: whether the live counts are of this epoch.
 //! - `crashed_writers`: the votes that a dead server did not count.
 //! - `jobs`: what one worker at a time does.
-//! - `roll_up`: moves the watermark.
-//! - `recent`: sums recent changes for top lists.
+//! - `roll_up`: moves the watermark, and merges recent changes.
 //! - `audit`: proves counts against the ledger.
 //! - `audit_verdict`: what the audit says about an item.
 //! - `rules`: proves what rules store against the ledger.
@@ -38,7 +37,6 @@ mod flush;
 mod heartbeat;
 mod jobs;
 mod rebuild;
-mod recent;
 mod report;
 mod roll_up;
 mod rules;

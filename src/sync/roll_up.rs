@@ -1,4 +1,5 @@
-//! The roll-up: moves the watermark, at a pace that leaves most of the time to voters.
+//! The roll-up: moves the watermark, and merges recent changes, at a pace that leaves most of the time to
+//! voters.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -39,6 +40,11 @@ const FAR_BEHIND_REST_TIMES: u32 = 6;
 /// The longest rest: a chunk that took long may have waited for a lock.
 const REST_LIMIT: Duration = Duration::from_secs(1);
 
+/// After a statement that merges recent changes, the worker rests this many times as long as it took.
+const MERGE_REST_TIMES: u32 = 4;
+/// How long a roll-up merges recent changes, with its rests. The next one continues.
+const MERGE_LIMIT: Duration = Duration::from_secs(2);
+
 impl Worker {
     /// Waits until the next roll-up, about `every`, so that several workers do not come at once.
     /// Waits less if 50,000 more vote ids are beyond the watermark than after the last roll-up.
@@ -66,7 +72,10 @@ impl Worker {
     /// voters at work.
     ///
     /// One worker at a time: while another one is doing it, this does nothing.
-    pub(super) async fn roll_up(&self) -> Result<(), SyncError> {
+    ///
+    /// # Errors
+    /// When another worker has taken the job over.
+    pub async fn roll_up(&self) -> Result<(), SyncError> {
         if let Some(run) = self.begin_job(Job::RollUp).await? {
             run.end_with(self.roll_up_under(run.lease())).await?;
         }
@@ -110,7 +119,21 @@ impl Worker {
             (chunk_ids, pacing) = (pace.chunk_ids, pace.pacing);
             sleep(pace.rest).await;
         }
+        self.merge_recent(lease).await?;
         Ok(((), json!({ "chunks": chunks, "vote_total": votes })))
+    }
+
+    /// Merges recent changes that are older than an hour. They become old all at once, each hour.
+    async fn merge_recent(&self, lease: &JobLease) -> Result<(), SyncError> {
+        let began = Instant::now();
+        loop {
+            let started = Instant::now();
+            let is_more = self.ledger.shrink_recent(lease).await?;
+            if !is_more || self.is_stopping() || began.elapsed() >= MERGE_LIMIT {
+                return Ok(());
+            }
+            sleep((started.elapsed() * MERGE_REST_TIMES).min(REST_LIMIT)).await;
+        }
     }
 }
 

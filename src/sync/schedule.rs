@@ -69,10 +69,6 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
         let (worker, retention) = (worker.clone(), schedule.address_retention);
         async move { worker.keep_deleting(retention).await }
     });
-    tokio::spawn({
-        let worker = worker.clone();
-        async move { worker.keep_summing_recent().await }
-    });
     loop {
         tokio::select! {
             () = &mut stop => break,

@@ -174,12 +174,12 @@ metrics! {
     /// Runs of jobs that ended on this worker, by outcome; `lost`: the worker stalled, and
     /// another one took the job over.
     JOB_RUNS = "tally_job_runs_total", Counter of "runs", Worker,
-        "job" in ["roll_up", "audit", "delete_keys", "delete_addresses", "sum_recent"], "outcome" in ["done", "failed", "lost"];
+        "job" in ["roll_up", "audit", "delete_keys", "delete_addresses"], "outcome" in ["done", "failed", "lost"];
     /// Time of one run of a job, on this worker.
-    JOB_SECONDS = "tally_job_seconds", Histogram of "seconds", Worker, "job" in ["roll_up", "audit", "delete_keys", "delete_addresses", "sum_recent"];
+    JOB_SECONDS = "tally_job_seconds", Histogram of "seconds", Worker, "job" in ["roll_up", "audit", "delete_keys", "delete_addresses"];
     /// When a run of the job last ended well on any worker, in seconds since 1970, as far as
     /// this worker knows; 0 before the first.
-    JOB_SUCCESS = "tally_job_success_timestamp_seconds", Gauge of "seconds", Worker, "job" in ["roll_up", "audit", "delete_keys", "delete_addresses", "sum_recent"];
+    JOB_SUCCESS = "tally_job_success_timestamp_seconds", Gauge of "seconds", Worker, "job" in ["roll_up", "audit", "delete_keys", "delete_addresses"];
     /// How many vote ids lie beyond the watermark. A server that seeds reads each of them once,
     /// each page of an audit all of them.
     WATERMARK_LAG = "tally_watermark_lag_votes", Gauge of "votes", Worker;

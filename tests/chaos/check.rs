@@ -132,6 +132,11 @@ pub async fn verdict(
             "a vote on an item that none of these clients names: {row:?}"
         ));
     }
+    for (item, recent, rolled_up) in wrong_recent_changes(owner).await? {
+        verdict.find(format!(
+            "the recent changes of item {item} are {recent}, and its votes up to the watermark {rolled_up}"
+        ));
+    }
     for one in counts.iter().filter(|one| !one.are_exact()) {
         verdict.find(format!("{one:?}"));
         let (downs, saved_downs, live_downs) = one.downs;
@@ -146,6 +151,28 @@ pub async fn verdict(
         }
     }
     Ok(verdict)
+}
+
+/// The items whose recent changes are not the sum of their votes up to the watermark, with both. In a
+/// round no vote gets a day old, whatever the clocks do.
+///
+/// # Errors
+/// When Postgres does not answer.
+async fn wrong_recent_changes(owner: &mut PgConnection) -> sqlx::Result<Vec<(i64, i64, i64)>> {
+    sqlx::query_as(
+        "select item.id, coalesce(summed.net, 0), coalesce(rolled_up.net, 0)
+         from item
+         left join (
+             select item_id, sum(ups - downs)::bigint as net from recent_change group by item_id
+         ) as summed on summed.item_id = item.id
+         left join (
+             select item_id, sum(value) as net from vote, watermark where vote.id <= watermark.vote_id group by item_id
+         ) as rolled_up on rolled_up.item_id = item.id
+         where coalesce(summed.net, 0) <> coalesce(rolled_up.net, 0)
+         order by item.id",
+    )
+    .fetch_all(owner)
+    .await
 }
 
 /// Votes of one kind of clients on an item of another one. Which clients name an item shows in its name, and

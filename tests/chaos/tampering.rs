@@ -49,6 +49,7 @@ const IS_ENOUGH: &str = "
        and exists (select from voided join vote on vote.id = vote_id join item on item.id = item_id
                    where again_vote_id is not null and name = 'voided many')
        and (select count(*) from voided join vote on vote.id = vote_id where voter_id is not null) > 3
+       and exists (select from recent_change)
        and (select count(*) from vote where starts_with(voter_id, 'keyed-')) > 20
        and (select count(*) from vote where starts_with(voter_id, 'voter-')) > 20";
 

@@ -11,7 +11,7 @@ impl ServerLedger {
         let times = sqlx::query!(
             r#"select (extract(epoch from date_bin('5 minutes', now() - interval '1 hour', timestamptz 'epoch')) * 1000000)::bigint as "hour!",
                       (extract(epoch from date_bin('1 hour', now() - interval '1 day', timestamptz 'epoch')) * 1000000)::bigint as "day!",
-                      (select (extract(epoch from at) * 1000000)::bigint from recent_progress) as "summed_at""#
+                      (select (extract(epoch from reached_at) * 1000000)::bigint from watermark) as "summed_at""#
         )
         .fetch_one(&self.public)
         .await?;

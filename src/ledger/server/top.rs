@@ -13,7 +13,7 @@ impl ServerLedger {
             r#"select (extract(epoch from now()) * 1000000)::bigint as "now!",
                       (extract(epoch from date_bin('5 minutes', now() - interval '1 hour', timestamptz 'epoch')) * 1000000)::bigint as "hour!",
                       (extract(epoch from date_bin('1 hour', now() - interval '1 day', timestamptz 'epoch')) * 1000000)::bigint as "day!",
-                      (select (extract(epoch from at) * 1000000)::bigint from recent_progress) as "summed_at",
+                      (select (extract(epoch from reached_at) * 1000000)::bigint from watermark) as "summed_at",
                       $1::bigint is null or exists (select from rule where id = $1 and title is not null) as "is_there!""#,
             poll
         )

@@ -2,7 +2,7 @@
 -- at most $3 rows of each, under the lease with the number $1 of the worker $2. Returns how many rows it took.
 with held as (
     -- As in delete_old_keys.sql.
-    select from job where name = 'sum_recent' and fencing_number = $1 and holder = $2 for share
+    select from job where name = 'roll_up' and fencing_number = $1 and holder = $2 for share
 ), old as (
     delete from recent_change
     where (item_id, starts_at, minutes) in (

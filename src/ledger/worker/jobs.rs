@@ -23,7 +23,7 @@ const RUNS_KEPT: i64 = 100;
 /// A job of the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Job {
-    /// Moves the watermark.
+    /// Moves the watermark, and merges recent changes.
     RollUp,
     /// Compares all counts, and requests rebuilds of wrong ones.
     Audit,
@@ -31,8 +31,6 @@ pub enum Job {
     DeleteKeys,
     /// Deletes old hashes of client addresses.
     DeleteAddresses,
-    /// Sums recent changes, for top lists.
-    SumRecent,
 }
 
 impl Job {
@@ -43,7 +41,6 @@ impl Job {
             Self::Audit => "audit",
             Self::DeleteKeys => "delete_keys",
             Self::DeleteAddresses => "delete_addresses",
-            Self::SumRecent => "sum_recent",
         }
     }
 }

@@ -106,9 +106,11 @@ impl WorkerLedger {
     pub async fn safe_vote_id(&self) -> Result<SafeVoteId, LedgerError> {
         // Read first: the id is then of this incarnation, or of a later one, which knows less.
         let incarnation = self.incarnation().await?;
+        let (vote_id, read_at) = safe_vote_id::safe_vote_id(&self.database.pool).await?;
         Ok(SafeVoteId {
-            vote_id: safe_vote_id::safe_vote_id(&self.database.pool).await?,
+            vote_id,
             incarnation,
+            read_at,
         })
     }
 

@@ -3,6 +3,10 @@
 /// Breaks the ledger.
 pub const STATEMENTS: &[(&str, &str)] = &[
     (
+        "update recent_change set ups = ups + 1 where ctid = (select max(ctid) from recent_change)",
+        "the recent changes of item",
+    ),
+    (
         "update vote set item_id = other.id from item, item as other
          where vote.id = (
                  select max(vote.id) from vote join item on item.id = item_id

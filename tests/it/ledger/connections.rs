@@ -16,7 +16,7 @@ use crate::helpers::tally::{roll_up_lease, server_ledger};
 
 /// A ledger whose statements may take this long, with a proxy before its Postgres.
 /// A trap in the proxy acts like a machine that fails silently, for one connection.
-async fn behind_a_proxy(stores: &Stores, limit: Duration) -> (Proxy, WorkerLedger) {
+pub(super) async fn behind_a_proxy(stores: &Stores, limit: Duration) -> (Proxy, WorkerLedger) {
     let port = stores.postgres.port();
     let proxy = Proxy::start(port).await.expect("a proxy");
     let url = stores

@@ -5,6 +5,7 @@ mod batches;
 mod connections;
 mod counts;
 mod exact_counts;
+mod killed_roll_ups;
 mod plans;
 mod retries;
 mod roles;

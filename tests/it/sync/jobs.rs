@@ -16,13 +16,7 @@ use crate::helpers::tally::Tally;
 
 pub(super) const DAY: Duration = Duration::from_secs(86_400);
 
-const JOBS: [Job; 5] = [
-    Job::RollUp,
-    Job::Audit,
-    Job::DeleteKeys,
-    Job::DeleteAddresses,
-    Job::SumRecent,
-];
+const JOBS: [Job; 4] = [Job::RollUp, Job::Audit, Job::DeleteKeys, Job::DeleteAddresses];
 
 /// Another worker, with a worker's login.
 pub(super) fn worker(stores: &Stores, name: &str) -> WorkerLedger {
@@ -53,7 +47,8 @@ pub(super) async fn run_out(pool: &PgPool) {
     .await;
 }
 
-/// Creates an item, votes that nobody has rolled up, and an old idempotency key.
+/// Creates an item, votes that nobody has rolled up, an old idempotency key, an old hash of an address,
+/// and a recent change that is to be merged.
 pub(super) async fn make_work(pool: &PgPool) {
     execute(
         pool,
@@ -62,7 +57,9 @@ pub(super) async fn make_work(pool: &PgPool) {
          insert into idempotency_key (key_hash, body_hash, created_at)
          values (sha256('x'), sha256('x'), now() - interval '2 days');
          insert into vote_address (vote_id, address_hash, noted_at)
-         values (1, substr(sha256('x'), 1, 16), now() - interval '2 days')",
+         values (1, substr(sha256('x'), 1, 16), now() - interval '2 days');
+         insert into recent_change (item_id, starts_at, minutes, ups, downs)
+         values (1, date_bin('5 minutes', now() - interval '3 hours', timestamptz 'epoch'), 5, 0, 0)",
     )
     .await;
 }
@@ -174,7 +171,7 @@ async fn after_a_takeover_by(taker: impl FnOnce(&Stores, &WorkerLedger) -> Worke
         let taken = first.take_job(job).await.expect("Postgres answers");
         leases.push(taken.lease.expect("it is free"));
     }
-    let [roll_up, audit, delete_keys, delete_addresses, sum_recent] = leases.try_into().expect("five");
+    let [roll_up, audit, delete_keys, delete_addresses] = leases.try_into().expect("four");
     let safe = first.safe_vote_id().await.expect("a safe id");
     // A lease that has expired is still the last one, until another worker takes the job.
     run_out(&pool).await;
@@ -205,10 +202,13 @@ async fn after_a_takeover_by(taker: impl FnOnce(&Stores, &WorkerLedger) -> Worke
     ));
     let deleted = first.delete_old_addresses(DAY, &delete_addresses).await;
     assert!(is_lost(deleted.map(|_| ())));
-    assert!(is_lost(first.sum_recent(&sum_recent).await.map(|_| ())));
-    assert!(is_lost(first.shrink_recent(&sum_recent).await.map(|_| ())));
-    let summed = async || number(&pool, "select coalesce(sum(ups)::bigint, 0) from recent_change").await;
-    assert_eq!(summed().await, 0);
+    assert!(is_lost(first.shrink_recent(&roll_up).await.map(|_| ())));
+    // Ten times the merged rows, and the votes of the others.
+    let recent = async || {
+        let merged = "select 10 * count(*) filter (where minutes = 60) + sum(ups)::bigint from recent_change";
+        number(&pool, merged).await
+    };
+    assert_eq!(recent().await, 2);
     assert!(is_lost(first.check_job(&audit).await));
     assert!(is_lost(first.renew_job(&audit).await));
     assert!(is_lost(audit.check()));
@@ -216,14 +216,14 @@ async fn after_a_takeover_by(taker: impl FnOnce(&Stores, &WorkerLedger) -> Worke
         (watermark(&pool).await, keys().await, addresses().await),
         (2, 1, 1)
     );
-    for lease in [&roll_up, &audit, &delete_keys, &delete_addresses, &sum_recent] {
+    for lease in [&roll_up, &audit, &delete_keys, &delete_addresses] {
         let ended = first
             .end_job(lease, RunOutcome::Done, Duration::ZERO, &json!(null))
             .await;
         assert_eq!(ended.expect("Postgres answers"), RunOutcome::Lost);
     }
     // The new holder continues undisturbed.
-    let [roll_up, audit, delete_keys, delete_addresses, sum_recent] = taken_over.try_into().expect("five");
+    let [roll_up, audit, delete_keys, delete_addresses] = taken_over.try_into().expect("four");
     second
         .roll_up_votes(&roll_up, &safe, 2, Pacing::Spread)
         .await
@@ -236,14 +236,14 @@ async fn after_a_takeover_by(taker: impl FnOnce(&Stores, &WorkerLedger) -> Worke
     assert_eq!(deleted, (1, false));
     let deleted = second.delete_old_addresses(DAY, &delete_addresses).await;
     assert_eq!(deleted.expect("it is held"), (1, false));
-    second.sum_recent(&sum_recent).await.expect("it is held");
-    assert_eq!(summed().await, watermark(&pool).await);
+    second.shrink_recent(&roll_up).await.expect("it is held");
+    assert_eq!(recent().await, 10 + 4);
     assert_eq!(
         (watermark(&pool).await, keys().await, addresses().await),
         (4, 0, 0)
     );
     let lost = number(&pool, "select count(*) from job_run where outcome = 'lost'").await;
-    assert_eq!(lost, 5);
+    assert_eq!(lost, 4);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -274,7 +274,6 @@ async fn each_job_is_shown_with_the_last_of_its_own_runs_that_has_ended() {
             json!(["delete_addresses", false, null]),
             json!(["delete_keys", true, null]),
             json!(["roll_up", false, { "run": 3, "of": "roll_up" }]),
-            json!(["sum_recent", false, null]),
         ],
         "{shown}"
     );

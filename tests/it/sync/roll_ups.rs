@@ -56,3 +56,29 @@ async fn while_few_votes_wait_a_worker_looks_again_and_again_rests_in_between_an
         () = looks => {}
     }
 }
+
+/// A worker may have been stopped for days.
+#[tokio::test(flavor = "multi_thread")]
+async fn votes_that_are_older_than_a_day_when_they_are_rolled_up_count_and_are_no_recent_change() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    for (hours, votes) in [(26, 40), (1, 5)] {
+        sqlx::query(
+            "insert into vote (item_id, created_at)
+             select $1, now() - $2 * interval '1 hour' from generate_series(1, $3)",
+        )
+        .bind(item.get())
+        .bind(hours)
+        .bind(votes)
+        .execute(&tally.pool)
+        .await
+        .expect("votes");
+    }
+    tally.worker().roll_up().await.expect("the stores answer");
+    let sums: (i64, i64) =
+        sqlx::query_as("select vote_count, (select sum(ups)::bigint from recent_change) from audited_count")
+            .fetch_one(&tally.pool)
+            .await
+            .expect("Postgres answers");
+    assert_eq!(sums, (45, 5));
+}

@@ -105,6 +105,8 @@ async fn a_worker_that_was_stopped_past_its_lease_writes_nothing_when_it_goes_on
     }
     let counted = number(&pool, "select vote_count from audited_count").await;
     assert_eq!(counted, 10, "each vote once");
+    let recent = number(&pool, "select sum(ups)::bigint from recent_change").await;
+    assert_eq!(recent, 10, "each vote once");
 }
 
 #[tokio::test(flavor = "multi_thread")]

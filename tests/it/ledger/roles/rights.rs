@@ -50,7 +50,6 @@ tally_server place: insert (item_id, max_votes, is_numbered), select
 tally_server poll_is_final: execute
 tally_server postgres_run: execute
 tally_server recent_change: select
-tally_server recent_progress: select
 tally_server rule: insert (title, max_choices, opens_at, closes_at, shows_results, key, by_ballot, is_secret), select (id, title, max_choices, opens_at, closes_at, shows_results, voter_count, key, is_hidden, by_ballot, is_secret)
 tally_server search_items: execute
 tally_server search_polls: execute
@@ -62,7 +61,7 @@ tally_server vote: insert (id, item_id, value, voter_id), select (id, item_id, v
 tally_server vote_address: insert (vote_id, address_hash)
 tally_server vote_id_seq: select, usage
 tally_server vote_ids_are_new: execute
-tally_server watermark: select (vote_id)
+tally_server watermark: select (vote_id, reached_at)
 tally_server worker: select
 tally_server writer_connection: insert (name, counted_vote_id, knows_rules), select (name, counted_vote_id, knows_rules), update (counted_vote_id)
 tally_worker _sqlx_migrations: select (version, checksum)
@@ -81,14 +80,13 @@ tally_worker note_act: execute
 tally_worker oldest_program: execute
 tally_worker postgres_run: execute
 tally_worker recent_change: delete, insert, select, update (ups, downs)
-tally_worker recent_progress: select, update (vote_id, at)
 tally_worker search_text: execute
 tally_worker search_vector: execute
 tally_worker voiding: select (id, created_at, address_hashes), update (address_hashes)
 tally_worker vote: select (id, item_id, created_at, value, change_number)
 tally_worker vote_address: delete, select (vote_id, noted_at)
 tally_worker vote_id_seq: select
-tally_worker watermark: select (vote_id, vote_total), update (vote_id, vote_total)
+tally_worker watermark: select (vote_id, vote_total, reached_at), update (vote_id, vote_total, reached_at)
 tally_worker worker: delete, insert, select, update
 tally_worker writer_connection: delete, select (name, counted_vote_id)
 tally_operator _sqlx_migrations: select (version, checksum)

@@ -6,16 +6,16 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use sqlx::PgPool;
 use tally::counts::TopLists;
-use tally::domain::{TopBy, TopKind, TopOver};
-use tally::sync::{Repair, Worker};
+use tally::domain::{Moment, TopBy, TopKind, TopOver};
+use tally::sync::Worker;
 
 use crate::helpers::eventually;
-use crate::helpers::stores::Stores;
+use crate::helpers::stores::{Stores, blocker};
 use crate::helpers::tally::{Tally, server_ledger};
 use crate::rules::voiding::void;
 
 /// Makes votes look as if they were cast this much earlier.
-/// Only votes that are not summed yet.
+/// Only votes that are not rolled up yet.
 pub async fn earlier(pool: &PgPool, votes: &str, interval: &str) {
     let mut transaction = pool.begin().await.expect("Postgres answers");
     // The ledger refuses changes of votes: the test switches that off to make a past.
@@ -31,23 +31,24 @@ pub async fn earlier(pool: &PgPool, votes: &str, interval: &str) {
     transaction.commit().await.expect("a commit");
 }
 
-/// Saves, rolls up and sums all votes, and starts a server that remembers no list.
-/// Returns its address.
-pub async fn summed(tally: &Tally) -> String {
-    let worker = tally.worker();
-    eventually("all votes are saved and summed", async || {
+/// Saves and rolls up all votes.
+async fn roll_up(tally: &Tally, worker: &Worker) {
+    eventually("they are rolled up", async || {
         worker.flush_unsaved().await.ok()?;
-        worker.audit(Repair::No).await.ok()?;
-        worker.sum_recent().await.ok()?;
-        let lag: i64 = sqlx::query_scalar(
-            "select (select max(id) from vote) - vote_id from recent_progress where vote_id is not null",
-        )
-        .fetch_optional(&tally.pool)
-        .await
-        .ok()??;
-        (lag == 0).then_some(())
+        worker.roll_up().await.ok()?;
+        let (watermark, last): (i64, i64) =
+            sqlx::query_as("select vote_id, (select max(id) from vote) from watermark")
+                .fetch_one(&tally.pool)
+                .await
+                .ok()?;
+        (watermark >= last).then_some(())
     })
     .await;
+}
+
+/// Saves and rolls up all votes, and starts a server that remembers no list. Returns its address.
+pub async fn summed(tally: &Tally) -> String {
+    roll_up(tally, &tally.worker()).await;
     tally.another_server().await
 }
 
@@ -237,26 +238,17 @@ async fn what_is_older_than_an_hour_is_kept_by_hours_and_what_is_older_than_a_da
     let last: i64 = rows[2..].iter().map(|(_, ups)| ups).sum();
     assert_eq!(last, 4, "{rows:?}");
     assert!(rows[2..].iter().all(|(minutes, _)| *minutes == 5), "{rows:?}");
-    // Each run records how far it got.
-    let (noted, summed): (i64, i64) = sqlx::query_as(
-        "select (select sum((details ->> 'vote_ids')::bigint)::bigint from job_run where job = 'sum_recent'),
-                vote_id from recent_progress",
-    )
-    .fetch_one(&tally.pool)
-    .await
-    .expect("Postgres answers");
-    assert_eq!(noted, summed);
     // A day later, nothing is left.
     sqlx::query("update recent_change set starts_at = starts_at - interval '26 hours'")
         .execute(&tally.pool)
         .await
         .expect("Postgres answers");
-    tally.worker().sum_recent().await.expect("the stores answer");
+    tally.worker().roll_up().await.expect("the stores answer");
     let left: i64 = sqlx::query_scalar("select count(*) from recent_change where minutes = 60")
         .fetch_one(&tally.pool)
         .await
         .expect("Postgres answers");
-    tally.worker().sum_recent().await.expect("the stores answer");
+    tally.worker().roll_up().await.expect("the stores answer");
     let later: i64 = sqlx::query_scalar("select count(*) from recent_change")
         .fetch_one(&tally.pool)
         .await
@@ -278,7 +270,7 @@ async fn what_is_summed_up_by_hours_later_is_added_to_the_hour_that_is_there_alr
     .execute(&tally.pool)
     .await
     .expect("the owner may");
-    tally.worker().sum_recent().await.expect("the stores answer");
+    tally.worker().roll_up().await.expect("the stores answer");
     let rows: Vec<(i16, i64, i64)> = sqlx::query_as("select minutes, ups, downs from recent_change")
         .fetch_all(&tally.pool)
         .await
@@ -327,79 +319,64 @@ async fn votes_of_the_span_that_an_hour_begins_in_are_in_its_list_and_history_an
     .await;
 }
 
-/// Saves and rolls up all votes.
-async fn roll_up(tally: &Tally, worker: &Worker) {
-    eventually("they are rolled up", async || {
-        worker.flush_unsaved().await.ok()?;
-        worker.audit(Repair::No).await.ok()?;
-        let (watermark, last): (i64, i64) =
-            sqlx::query_as("select vote_id, (select max(id) from vote) from watermark")
-                .fetch_one(&tally.pool)
-                .await
-                .ok()?;
-        (watermark >= last).then_some(())
-    })
-    .await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_has_summed_nothing_yet_looks_at_the_votes_of_the_last_day_and_hardly_at_older_ones() {
+async fn each_vote_is_in_a_list_once_however_many_workers_roll_up() {
     let tally = Tally::start().await;
     let item = tally.item("x").await.get();
-    for (hours, votes) in [(26, 40), (1, 5)] {
-        sqlx::query(
-            "insert into vote (item_id, created_at)
-             select $1, now() - $2 * interval '1 hour' from generate_series(1, $3)",
-        )
-        .bind(item)
-        .bind(hours)
-        .bind(votes)
-        .execute(&tally.pool)
-        .await
-        .expect("votes");
-    }
-    let worker = tally.worker();
-    roll_up(&tally, &worker).await;
-    worker.sum_recent().await.expect("the stores answer");
-    let run: Value = sqlx::query_scalar("select details from job_run where job = 'sum_recent'")
-        .fetch_one(&tally.pool)
-        .await
-        .expect("a run");
-    // The run may start with the last vote of those before.
-    let looked_at = run["vote_ids"].as_i64().expect("a number");
-    assert!((5..=6).contains(&looked_at), "{run}");
-    let summed: i64 = sqlx::query_scalar("select sum(ups)::bigint from recent_change")
-        .fetch_one(&tally.pool)
-        .await
-        .expect("Postgres answers");
-    assert_eq!(summed, 5);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn each_vote_is_summed_once_whatever_happens_to_the_worker_in_between() {
-    let tally = Tally::start().await;
-    let item = tally.item("x").await.get();
-    // A worker that knows nothing yet begins with the votes of the last day.
     votes(&tally, item, 3, 0).await;
     earlier(&tally.pool, "true", "26 hours").await;
     for _ in 0..3 {
         votes(&tally, item, 2, 1).await;
-        let worker = tally.worker();
-        roll_up(&tally, &worker).await;
         // Several workers at once, twice: one has the lease.
         let workers = [tally.worker(), tally.worker(), tally.worker()];
         let [one, two, three] = &workers;
-        let (one, two, three) = tokio::join!(one.sum_recent(), two.sum_recent(), three.sum_recent());
-        for summed in [one, two, three] {
-            summed.expect("the stores answer");
+        let (one, two, three) = tokio::join!(one.roll_up(), two.roll_up(), three.roll_up());
+        for ended in [one, two, three] {
+            ended.expect("the stores answer");
         }
-        worker.sum_recent().await.expect("the stores answer");
+        roll_up(&tally, &workers[0]).await;
     }
     let base = summed(&tally).await;
     let list = top(&tally, &base, "?over=day&by=movement").await;
     assert_eq!(order(&list), [(item, 9)]);
     let list = top(&tally, &base, "?by=movement").await;
     assert_eq!(order(&list), [(item, 12)]);
+}
+
+/// A list says up to when it has votes. While nobody votes, that is a moment ago.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_is_as_of_the_last_roll_up_that_reached_all_votes_also_while_nobody_votes() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await.get();
+    let as_of = async || -> Option<Moment> {
+        // A server that remembers no list.
+        let base = tally.another_server().await;
+        let list = top(&tally, &base, "?over=hour").await;
+        list["as_of"].as_str().map(|time| time.parse().expect("a time"))
+    };
+    let now = async || {
+        let now = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
+        let micros = sqlx::query_scalar(now).fetch_one(&tally.pool).await;
+        Moment::from_micros(micros.expect("Postgres answers"))
+    };
+    assert_eq!(as_of().await, None);
+    let worker = tally.worker();
+    for ups in [1, 0] {
+        votes(&tally, item, ups, 0).await;
+        roll_up(&tally, &worker).await;
+        let before = now().await;
+        worker.roll_up().await.expect("the stores answer");
+        let reached = as_of().await.expect("a time");
+        assert!(before <= reached && reached <= now().await, "{before} {reached}");
+    }
+    let locked = blocker(&tally.pool, "lock table recent_change in share mode").await;
+    votes(&tally, item, 1, 0).await;
+    let failed = async || eventually("a roll-up fails", async || worker.roll_up().await.err()).await;
+    failed().await;
+    let reached = as_of().await;
+    failed().await;
+    assert_eq!(as_of().await, reached, "it reached nothing");
+    locked.rollback().await.expect("an end");
 }
 
 #[tokio::test]
