@@ -275,7 +275,8 @@ impl Reader {
                 // Some votes were not kept, since there are too many unused ids before them.
                 Taken::All(left) if !left.is_empty() && decided.is_none() => {
                     let safe = timeout_at(deadline, safe_vote_id(pool)).await;
-                    decided = Some(safe.map_err(|_| LedgerError::Cancelled)??.get());
+                    let (safe, _) = safe.map_err(|_| LedgerError::Cancelled)??;
+                    decided = Some(safe.get());
                 }
                 Taken::All(left) => {
                     return row.read(|item| {
@@ -287,7 +288,8 @@ impl Reader {
                 Taken::Some | Taken::Outdated => return Err(LedgerError::Cancelled),
                 Taken::TooMany if decided.is_none() => {
                     let safe = timeout_at(deadline, safe_vote_id(pool)).await;
-                    decided = Some(safe.map_err(|_| LedgerError::Cancelled)??.get());
+                    let (safe, _) = safe.map_err(|_| LedgerError::Cancelled)??;
+                    decided = Some(safe.get());
                 }
                 Taken::TooMany => return Err(LedgerError::LongTail),
             }
