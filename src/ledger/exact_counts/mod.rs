@@ -3,7 +3,7 @@
 //! - `tail`: the votes beyond the watermark, as one connection has read them.
 //!
 //! One connection of a program reads for all its tasks. Whoever asks while a read is under way waits for the
-//! next one, which answers all who wait: its snapshot is younger than each of their questions.
+//! next one, which answers all who wait: its snapshot is taken after each of them has asked.
 
 mod tail;
 
@@ -101,7 +101,7 @@ impl ExactCounts {
         }
     }
 
-    /// The exact counts of these items, under one snapshot that is younger than this call. Each id may be
+    /// The exact counts of these items, under one snapshot that is taken after this call began. Each id may be
     /// given once. Unknown items are left out.
     ///
     /// # Errors
@@ -115,7 +115,7 @@ impl ExactCounts {
     ///
     /// # Errors
     /// When the read was given up ([`LedgerError::Cancelled`]), or Postgres is unavailable. When more votes
-    /// lie beyond the watermark than can be told apart ([`LedgerError::LongTail`]).
+    /// lie beyond the watermark than can be kept ([`LedgerError::LongTail`]).
     pub async fn read_until(
         &self,
         items: &[ItemId],
