@@ -26,8 +26,8 @@ create table vote (
     -- The vote's number, on an item that numbers its votes.
     number        bigint
 )
--- By default vacuum comes after a fifth of the table is new. That is too rare to keep the visibility
--- map up to date, which lets roll-ups read the index alone.
+-- By default vacuum comes after a fifth of the table is new. Then it has
+-- much to do at once.
 with (autovacuum_vacuum_insert_scale_factor = 0.05);
 
 -- One row per voter, item and change. Anonymous votes are not in it.

@@ -15,6 +15,8 @@ language plpgsql as $$
 #variable_conflict use_variable
 declare
     seen int;
+    -- No vote lies between p_after and this one: a sequence may have been set far ahead.
+    from_id bigint := p_after;
 begin
     if p_addresses is not null then
         select array_agg(one.id), count(*), max(one.id) into ids, seen, up_to
@@ -34,10 +36,12 @@ begin
         ) as one;
         if seen < p_limit_votes then up_to := least(p_after + p_limit_ids, p_until_vote); end if;
     else
+        select least(coalesce(min(vote.id) - 1, p_until_vote), p_until_vote) into from_id
+        from vote where vote.id > p_after;
         select array_agg(one.id), count(*), max(one.id) into ids, seen, up_to
         from (
             select vote.id from vote
-            where vote.id > p_after and vote.id <= least(p_after + p_limit_ids, p_until_vote)
+            where vote.id > from_id and vote.id <= least(from_id + p_limit_ids, p_until_vote)
               and vote.change_number % 2 = 0
               and (p_item is null or vote.item_id = p_item)
               and (p_voter is null or vote.voter_id = p_voter)
@@ -46,7 +50,7 @@ begin
             order by vote.id
             limit p_limit_votes
         ) as one;
-        if seen < p_limit_votes then up_to := least(p_after + p_limit_ids, p_until_vote); end if;
+        if seen < p_limit_votes then up_to := least(from_id + p_limit_ids, p_until_vote); end if;
     end if;
     ids := array(
         select vote.id from vote

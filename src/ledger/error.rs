@@ -33,10 +33,10 @@ pub enum LedgerError {
     Decision(String),
     #[error("exact counts were not read in time: the read was cancelled")]
     Cancelled,
-    /// From reading exact counts: a transaction stalls while it writes votes.
+    /// From reading exact counts.
     #[error(
-        "too many votes lie beyond the watermark, behind ids of votes that may still come: exact counts cannot be \
-         read; look for a transaction that has been writing votes for long"
+        "too many votes lie beyond the watermark: exact counts cannot be read until a worker has rolled them up; \
+         if one runs, look for a transaction that has been writing votes for long"
     )]
     LongTail,
     #[error("Postgres answered with no valid snapshot: {0}")]

@@ -11,13 +11,13 @@ use super::{SyncError, Worker};
 use crate::ledger::{Job, JobLease, Pacing, ROLL_UP_LIMIT_IDS};
 use crate::telemetry::name;
 
-/// About how often votes are rolled up. Each seed and each audit reads the votes above the
-/// watermark, so there should be few. Rolling up more often would write hot items more often.
+/// About how often votes are rolled up. Each server that seeds reads the votes above the watermark once,
+/// and each page of an audit all of them, so there should be few. Rolling up more often would write hot
+/// items more often.
 pub(super) const ROLL_UP_EVERY: Duration = Duration::from_secs(5);
 /// The next roll-up comes early when this many more vote ids wait. The number counts ids beyond the
 /// watermark that the last roll-up did not leave there. So exact counts have few votes to read even
-/// where many come. Reading 100,000 votes of one item takes Postgres about 25 ms, and several times
-/// that while voters use all of the machine.
+/// where many come.
 const ROLL_UP_EARLY_IDS: i64 = 50_000;
 /// How often a worker looks at how many ids are beyond the watermark.
 const LAG_LOOK_EVERY: Duration = Duration::from_millis(500);

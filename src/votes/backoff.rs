@@ -1,6 +1,6 @@
-//! Items whose exact count could not be read in time. Each stays without a live count for a while,
-//! and is then read alone. So it holds up the votes on other items only now and then, by one read
-//! at most.
+//! Items whose exact count could not be read in time: Postgres was slow, or much lay beyond the
+//! watermark. Each stays without a live count for a while, and is then read alone. So such items hold
+//! up the votes on other items only now and then, by one read at most.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -114,8 +114,9 @@ impl<'a> BatchCounting<'a> {
                     self.backoff.succeeded(&items);
                     exact.extend(counts);
                 }
-                Err(LedgerError::Cancelled) => {
+                Err(error @ (LedgerError::Cancelled | LedgerError::LongTail)) => {
                     tracing::warn!(
+                        %error,
                         items = items.len(),
                         "exact counts were not read in time: their items wait"
                     );

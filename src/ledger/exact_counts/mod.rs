@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use self::tail::{Tail, TailVote, Taken};
 use super::connect::{ANSWER_MARGIN, CHECK_LIMIT, Database};
 use super::dedicated::DedicatedConnection;
-use super::error::is_disconnect;
+use super::error::{is_certain, is_disconnect};
 use super::pool::Pool;
 use super::runs::Runs;
 use super::safe_vote_id::safe_vote_id;
@@ -29,6 +29,11 @@ use crate::domain::{Count, ExactCount, ItemId, PostgresRun, Revision, Snapshot};
 const READ_LIMIT_VOTES: usize = 50_000;
 /// One read answers those who wait, until it has so many items.
 const READ_LIMIT_ITEMS: usize = 10_000;
+
+/// How long a read waits until it is known which ids are decided.
+const DECIDED_LIMIT: Duration = Duration::from_millis(100);
+/// After it did not become known, reads do without for so long.
+const UNDECIDED_LIMIT_AGE: Duration = Duration::from_secs(1);
 
 /// Reads exact counts for all tasks of a program. Cheap to clone. Makes no connection before the first read.
 #[derive(Clone)]
@@ -80,6 +85,7 @@ impl ExactCounts {
         let reader = Reader {
             connection,
             process: None,
+            undecided_at: None,
             tail: Tail::default(),
         };
         Self {
@@ -186,6 +192,8 @@ struct Reader {
     connection: DedicatedConnection,
     /// The Postgres process that serves the connection.
     process: Option<i32>,
+    /// When it last took too long to know which ids are decided.
+    undecided_at: Option<Instant>,
     tail: Tail,
 }
 
@@ -219,11 +227,17 @@ impl Reader {
                 }
                 // Postgres was restarted, for example. Reading again does no harm.
                 Err(LedgerError::Postgres(error)) if was_kept && is_disconnect(&error) => {}
-                Err(error @ (LedgerError::Cancelled | LedgerError::LongTail)) => {
-                    self.connection.keep(connection);
+                Err(error) => {
+                    let is_whole = match &error {
+                        LedgerError::Cancelled | LedgerError::LongTail => true,
+                        LedgerError::Postgres(error) => is_certain(error),
+                        _ => false,
+                    };
+                    if is_whole {
+                        self.connection.keep(connection);
+                    }
                     return Err(error);
                 }
-                Err(error) => return Err(error),
             }
         };
         let run = self.connection.run();
@@ -250,6 +264,7 @@ impl Reader {
         pool: &Pool,
     ) -> Result<Read, LedgerError> {
         let mut decided = None;
+        let mut was_set_back = false;
         loop {
             let (read_to, open) = (self.tail.read_to(), self.tail.open());
             let reading = sqlx::query_file_as!(
@@ -265,33 +280,65 @@ impl Reader {
                 Ok(row) => row?,
                 Err(_) => ended_by(pool, self.process, reading).await?,
             };
-            let taken = self.tail.take(
-                row.watermark,
-                decided.unwrap_or_default(),
-                row.votes(),
-                READ_LIMIT_VOTES,
-            );
+            // Someone has set the sequence back. Ids that were known to be decided may be used now.
+            if row.last_id < read_to && !std::mem::replace(&mut was_set_back, true) {
+                self.tail = Tail::default();
+                continue;
+            }
+            let known = decided.unwrap_or_default();
+            let taken = self
+                .tail
+                .take(row.watermark, known, row.votes(), READ_LIMIT_VOTES);
+            let is_answer = match &taken {
+                // It is one in any case. But behind so many unused ids, each read would take longer.
+                Taken::All(left) => left.is_empty() || decided.is_some() || !self.looks_for_decided(),
+                Taken::BehindOpenIds if decided.is_some() => return Err(LedgerError::LongTail),
+                Taken::TooManyItems => return Err(LedgerError::LongTail),
+                Taken::Some | Taken::Outdated | Taken::BehindOpenIds => false,
+            };
             match taken {
-                // Some votes were not kept, since there are too many unused ids before them.
-                Taken::All(left) if !left.is_empty() && decided.is_none() => {
-                    let safe = timeout_at(deadline, safe_vote_id(pool)).await;
-                    let (safe, _) = safe.map_err(|_| LedgerError::Cancelled)??;
-                    decided = Some(safe.get());
-                }
-                Taken::All(left) => {
+                Taken::All(left) if is_answer => {
                     return row.read(|item| {
                         let left = left.get(&item).copied().unwrap_or_default();
                         self.tail.sum(item) + left
                     });
                 }
-                Taken::Some | Taken::Outdated if Instant::now() < deadline => {}
-                Taken::Some | Taken::Outdated => return Err(LedgerError::Cancelled),
-                Taken::TooMany if decided.is_none() => {
-                    let safe = timeout_at(deadline, safe_vote_id(pool)).await;
-                    let (safe, _) = safe.map_err(|_| LedgerError::Cancelled)??;
-                    decided = Some(safe.get());
+                Taken::All(left) => {
+                    decided = self.decided(pool, deadline).await;
+                    if decided.is_none() {
+                        return row.read(|item| {
+                            let left = left.get(&item).copied().unwrap_or_default();
+                            self.tail.sum(item) + left
+                        });
+                    }
                 }
-                Taken::TooMany => return Err(LedgerError::LongTail),
+                Taken::BehindOpenIds => {
+                    decided = self.decided(pool, deadline).await;
+                    if decided.is_none() {
+                        return Err(LedgerError::LongTail);
+                    }
+                }
+                _ if Instant::now() < deadline => {}
+                _ => return Err(LedgerError::Cancelled),
+            }
+        }
+    }
+
+    /// Whether it is worth finding out which ids are decided: it was not in vain a moment ago.
+    fn looks_for_decided(&self) -> bool {
+        self.undecided_at
+            .is_none_or(|at| at.elapsed() >= UNDECIDED_LIMIT_AGE)
+    }
+
+    /// Up to which id every vote is committed, or will never be. `None`: that takes too long, since a
+    /// transaction that writes votes does not end.
+    async fn decided(&mut self, pool: &Pool, deadline: Instant) -> Option<i64> {
+        let deadline = deadline.min(Instant::now() + DECIDED_LIMIT);
+        match timeout_at(deadline, safe_vote_id(pool)).await {
+            Ok(Ok((safe, _))) => Some(safe.get()),
+            Ok(Err(_)) | Err(_) => {
+                self.undecided_at = Some(Instant::now());
+                None
             }
         }
     }
@@ -332,6 +379,7 @@ async fn ended_by(
 struct Row {
     snapshot: String,
     watermark: i64,
+    last_id: i64,
     vote_ids: Option<Vec<i64>>,
     vote_items: Option<Vec<i64>>,
     vote_values: Option<Vec<i16>>,
@@ -357,7 +405,8 @@ impl Row {
         rows.map(|((id, item), (value, change))| TailVote {
             id: *id,
             item: *item,
-            count: Count::of_row(*value, *change),
+            value: *value,
+            change_number: *change,
         })
         .collect()
     }

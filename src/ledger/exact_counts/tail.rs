@@ -9,16 +9,16 @@
 //! its vote may still be committed, or it will never be. It is asked for again with each read, until the
 //! watermark has passed it, or it is known to be decided.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use crate::domain::Count;
 
 /// The most open ids that are asked for with each read: each costs it about as much as a vote. Votes behind
 /// further ones are read anew each time. Then it is worth finding out which ids will never be used.
 pub(super) const OPEN_LIMIT_IDS: usize = 2000;
-/// The most votes that are kept one by one, so that the watermark can pass them: by calculation 15 MB. If
+/// The most votes that are kept one by one, so that the watermark can pass them: by calculation 24 MB. If
 /// there are more, only their sums are kept, and they are read anew once the watermark has moved.
-pub(super) const KEPT_LIMIT_VOTES: usize = 200_000;
+pub(super) const KEPT_LIMIT_VOTES: usize = 1_000_000;
 /// The most items whose sums are kept: by calculation 60 MB.
 pub(super) const SUMS_LIMIT_ITEMS: usize = 1_000_000;
 
@@ -27,8 +27,15 @@ pub(super) const SUMS_LIMIT_ITEMS: usize = 1_000_000;
 pub(super) struct TailVote {
     pub id: i64,
     pub item: i64,
+    pub value: i16,
+    pub change_number: i16,
+}
+
+impl TailVote {
     /// What it adds to its item's count.
-    pub count: Count,
+    fn count(self) -> Count {
+        Count::of_row(self.value, self.change_number)
+    }
 }
 
 /// What was read of the votes beyond the watermark.
@@ -46,15 +53,40 @@ pub(super) struct Tail {
     kept: Kept,
 }
 
-#[derive(Debug)]
-enum Kept {
-    All(BTreeMap<i64, TailVote>),
-    TooMany,
+/// Votes in the order of their ids, and what tells whether these are all.
+#[derive(Debug, Default)]
+struct Kept {
+    in_order: VecDeque<TailVote>,
+    /// Those whose ids had been passed before they were there.
+    late: BTreeMap<i64, TailVote>,
+    /// There were too many: none are kept.
+    is_full: bool,
 }
 
-impl Default for Kept {
-    fn default() -> Self {
-        Self::All(BTreeMap::new())
+impl Kept {
+    fn add(&mut self, vote: TailVote) {
+        if self.is_full {
+            return;
+        }
+        if self.in_order.back().is_some_and(|last| last.id > vote.id) {
+            self.late.insert(vote.id, vote);
+        } else {
+            self.in_order.push_back(vote);
+        }
+        if self.in_order.len() + self.late.len() > KEPT_LIMIT_VOTES {
+            *self = Self {
+                is_full: true,
+                ..Self::default()
+            };
+        }
+    }
+
+    /// Takes out the votes up to this id.
+    fn take_to(&mut self, id: i64) -> impl Iterator<Item = TailVote> {
+        let beyond = self.late.split_off(&(id + 1));
+        let late = std::mem::replace(&mut self.late, beyond);
+        let passed = self.in_order.partition_point(|vote| vote.id <= id);
+        self.in_order.drain(..passed).chain(late.into_values())
     }
 }
 
@@ -67,8 +99,10 @@ pub(super) enum Taken {
     Some,
     /// The tail no longer fits the watermark, and is empty now: read again.
     Outdated,
-    /// More than can be kept.
-    TooMany,
+    /// Too many votes lie behind ids that may still be used.
+    BehindOpenIds,
+    /// Too many items have votes beyond the watermark. The tail is empty now.
+    TooManyItems,
 }
 
 impl Tail {
@@ -115,19 +149,19 @@ impl Tail {
                 self.add(*vote);
             } else {
                 for vote in &new[at..] {
-                    *left.entry(vote.item).or_default() += vote.count;
+                    *left.entry(vote.item).or_default() += vote.count();
                 }
                 break;
             }
         }
         if self.sums.len() > SUMS_LIMIT_ITEMS {
             *self = Self::default();
-            return Taken::TooMany;
+            return Taken::TooManyItems;
         }
         match (new.len() >= limit, left.is_empty()) {
             (false, _) => Taken::All(left),
             (true, true) => Taken::Some,
-            (true, false) => Taken::TooMany,
+            (true, false) => Taken::BehindOpenIds,
         }
     }
 
@@ -136,17 +170,13 @@ impl Tail {
         if watermark == self.watermark {
             return true;
         }
-        let Kept::All(kept) = &mut self.kept else {
-            return false;
-        };
         // A watermark that went back is that of a database that was restored.
-        if watermark < self.watermark {
+        if watermark < self.watermark || self.kept.is_full {
             return false;
         }
-        let beyond = kept.split_off(&(watermark + 1));
-        for vote in std::mem::replace(kept, beyond).into_values() {
+        for vote in self.kept.take_to(watermark) {
             let sum = self.sums.entry(vote.item).or_default();
-            *sum += -vote.count;
+            *sum += -vote.count();
             if *sum == Count::ZERO {
                 self.sums.remove(&vote.item);
             }
@@ -158,13 +188,8 @@ impl Tail {
     }
 
     fn add(&mut self, vote: TailVote) {
-        *self.sums.entry(vote.item).or_default() += vote.count;
-        if let Kept::All(kept) = &mut self.kept {
-            kept.insert(vote.id, vote);
-            if kept.len() > KEPT_LIMIT_VOTES {
-                self.kept = Kept::TooMany;
-            }
-        }
+        *self.sums.entry(vote.item).or_default() += vote.count();
+        self.kept.add(vote);
     }
 }
 
@@ -185,8 +210,13 @@ mod tests {
 
     impl Ledger {
         fn commit(&mut self, id: i64, item: i64, value: i16) {
-            let count = Count::of_row(value, 0);
-            self.committed.insert(id, TailVote { id, item, count });
+            let vote = TailVote {
+                id,
+                item,
+                value,
+                change_number: 0,
+            };
+            self.committed.insert(id, vote);
         }
 
         /// As `exact_counts.sql` reads.
@@ -202,7 +232,7 @@ mod tests {
             let beyond = self.committed.range(self.watermark + 1..);
             let of_item = beyond.filter(|(_, vote)| vote.item == item);
             of_item.fold(Count::ZERO, |mut sum, (_, vote)| {
-                sum += vote.count;
+                sum += vote.count();
                 sum
             })
         }
@@ -214,7 +244,7 @@ mod tests {
             match tail.take(ledger.watermark, ledger.decided, votes, limit) {
                 Taken::All(left) => return left,
                 Taken::Some | Taken::Outdated => {}
-                Taken::TooMany => panic!("too many"),
+                more => panic!("{more:?}"),
             }
         }
     }
@@ -278,7 +308,7 @@ mod tests {
         // More than one read can take.
         ledger.commit(far + 1, 2, 1);
         let votes = ledger.read(&tail, 2);
-        assert_eq!(tail.take(0, 0, votes, 2), Taken::TooMany);
+        assert_eq!(tail.take(0, 0, votes, 2), Taken::BehindOpenIds);
         ledger.decided = far - 1;
         assert_exact(&mut tail, &ledger, 2);
         assert_eq!(tail.read_to(), far + 1);
@@ -302,10 +332,10 @@ mod tests {
         let votes = KEPT_LIMIT_VOTES as i64 + 10;
         (1..=votes).for_each(|id| ledger.commit(id, id % 5, 1));
         assert_exact(&mut tail, &ledger, 50_000);
-        assert!(matches!(tail.kept, Kept::TooMany));
+        assert!(tail.kept.is_full);
         ledger.watermark = votes - 3;
         assert_exact(&mut tail, &ledger, 50_000);
-        assert!(matches!(tail.kept, Kept::All(_)));
+        assert!(!tail.kept.is_full);
     }
 
     /// Whatever is committed, rolled up and read in whatever order.

@@ -8,6 +8,8 @@ with mark as materialized (
 )
 select pg_current_snapshot()::text      as "snapshot!",
        mark.vote_id                     as "watermark!",
+       -- Behind the snapshot: no id that it sees is higher, unless someone has set the sequence back.
+       (select last_value from vote_id_seq) as "last_id!",
        vote.ids                         as "vote_ids",
        vote.item_ids                    as "vote_items",
        vote.values                      as "vote_values",

@@ -4,7 +4,7 @@ use super::WorkerLedger;
 use crate::ledger::LedgerError;
 
 /// The most rules that one statement looks at. Each statement reads the whole ledger once.
-const PAGE_RULES: i32 = 10_000;
+const PAGE_RULES: i32 = 1000;
 /// The most changes and retractions that one statement looks at.
 const PAGE_CHANGES: i32 = 10_000;
 

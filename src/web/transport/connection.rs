@@ -13,6 +13,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::task::coop::has_budget_remaining;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use crate::telemetry::name;
@@ -153,7 +154,8 @@ impl Connection {
             if is_set.is_some_and(|waker| waker.will_wake(context.waker())) {
                 return Poll::Pending;
             }
-            self.alarmed = Some(context.waker().clone());
+            // Without budget left, Tokio would note nobody to wake.
+            self.alarmed = has_budget_remaining().then(|| context.waker().clone());
             ready!(self.alarm.as_mut().poll(context));
         }
     }

@@ -229,3 +229,58 @@ async fn who_waits_for_a_read_that_is_cut_off_gets_an_answer_by_another() {
     })
     .await;
 }
+
+/// More unused ids than are asked for with each read.
+const UNUSED_IDS: i64 = 2500;
+
+async fn draw_ids(stores: &Stores) {
+    sqlx::query("select nextval('vote_id_seq') from generate_series(1, $1)")
+        .bind(UNUSED_IDS)
+        .execute(&stores.pool())
+        .await
+        .expect("ids");
+}
+
+#[tokio::test]
+async fn a_transaction_that_stalls_behind_many_unused_ids_keeps_no_exact_count_back() {
+    let stores = Stores::start().await;
+    let server = server_ledger(&stores.database_url);
+    let x = item(&server).await;
+    let stalled = begin_vote(&stores, x, 1, 0).await;
+    let mut writer = server.writer();
+    for round in 1..=3 {
+        draw_ids(&stores).await;
+        writer.insert(&[vote(x, None)], &[]).await.expect("an insert");
+        let counts = server.exact_counts(&[x]).await.expect("counts");
+        assert_eq!(counts[0].count.net, round);
+    }
+    stalled.commit().await.expect("a commit");
+    let counts = server.exact_counts(&[x]).await.expect("counts");
+    assert_eq!(counts[0].count.net, 4);
+}
+
+#[tokio::test]
+async fn a_vote_whose_id_was_taken_for_unused_counts_when_the_sequence_was_set_back() {
+    let stores = Stores::start().await;
+    let server = server_ledger(&stores.database_url);
+    let x = item(&server).await;
+    draw_ids(&stores).await;
+    let count = async || server.exact_counts(&[x]).await.expect("counts")[0].count.net;
+    begin_vote(&stores, x, 1, 0)
+        .await
+        .commit()
+        .await
+        .expect("a commit");
+    assert_eq!(count().await, 1);
+    sqlx::query("select setval('vote_id_seq', 1000)")
+        .execute(&stores.pool())
+        .await
+        .expect("it is set");
+    begin_vote(&stores, x, 1, 0)
+        .await
+        .commit()
+        .await
+        .expect("a commit");
+    assert_eq!(count().await, 2);
+    assert_eq!(count().await, 2);
+}
