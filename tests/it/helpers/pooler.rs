@@ -8,6 +8,9 @@ use tokio::process::Command;
 
 use super::stores::Stores;
 
+/// What two servers of one login need together. pgbouncer's default of 20 is too few: connections stay.
+const POOL_LIMIT_CONNECTIONS: usize = 90;
+
 /// A pgbouncer. It stops when dropped.
 pub struct Pooler {
     port: u16,
@@ -41,7 +44,8 @@ impl Pooler {
             format!(
                 "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
                  listen_port = {port}\nunix_socket_dir =\nauth_type = plain\nauth_file = {}\n\
-                 pool_mode = {pool_mode}\nignore_startup_parameters = extra_float_digits, options\n",
+                 pool_mode = {pool_mode}\ndefault_pool_size = {POOL_LIMIT_CONNECTIONS}\n\
+                 ignore_startup_parameters = extra_float_digits, options\n",
                 stores.postgres.port(),
                 users_file.display(),
             ),
