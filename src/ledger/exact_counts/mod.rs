@@ -289,37 +289,27 @@ impl Reader {
             let taken = self
                 .tail
                 .take(row.watermark, known, row.votes(), READ_LIMIT_VOTES);
-            let is_answer = match &taken {
-                // It is one in any case. But behind so many unused ids, each read would take longer.
-                Taken::All(left) => left.is_empty() || decided.is_some() || !self.looks_for_decided(),
-                Taken::BehindOpenIds if decided.is_some() => return Err(LedgerError::LongTail),
-                Taken::TooManyItems => return Err(LedgerError::LongTail),
-                Taken::Some | Taken::Outdated | Taken::BehindOpenIds => false,
-            };
             match taken {
-                Taken::All(left) if is_answer => {
+                Taken::All(left) => {
+                    // It is an answer in any case. But behind so many unused ids, each read would take longer.
+                    if !left.is_empty() && decided.is_none() && self.looks_for_decided() {
+                        decided = self.decided(pool, deadline).await;
+                        if decided.is_some() {
+                            continue;
+                        }
+                    }
                     return row.read(|item| {
                         let left = left.get(&item).copied().unwrap_or_default();
                         self.tail.sum(item) + left
                     });
                 }
-                Taken::All(left) => {
-                    decided = self.decided(pool, deadline).await;
-                    if decided.is_none() {
-                        return row.read(|item| {
-                            let left = left.get(&item).copied().unwrap_or_default();
-                            self.tail.sum(item) + left
-                        });
-                    }
+                Taken::BehindOpenIds if decided.is_none() => {
+                    let found = self.decided(pool, deadline).await;
+                    decided = Some(found.ok_or(LedgerError::LongTail)?);
                 }
-                Taken::BehindOpenIds => {
-                    decided = self.decided(pool, deadline).await;
-                    if decided.is_none() {
-                        return Err(LedgerError::LongTail);
-                    }
-                }
-                _ if Instant::now() < deadline => {}
-                _ => return Err(LedgerError::Cancelled),
+                Taken::BehindOpenIds | Taken::TooManyItems => return Err(LedgerError::LongTail),
+                Taken::Some | Taken::Outdated if Instant::now() < deadline => {}
+                Taken::Some | Taken::Outdated => return Err(LedgerError::Cancelled),
             }
         }
     }

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use sqlx::{Connection, Postgres, Transaction};
+use sqlx::{PgPool, Postgres, Transaction};
 use tally::domain::{Count, ItemId};
 use tally::ledger::{LedgerError, Pacing, Role};
 use tokio::time::Instant;
 
 use super::{item, vote};
 use crate::helpers::eventually;
-use crate::helpers::stores::{Stores, read_plainly, read_under, until_blocked};
+use crate::helpers::stores::{Stores, blocker, read_plainly, read_under, until_blocked};
 use crate::helpers::tally::{ledger, roll_up_lease, server_ledger};
 
 /// Votes that are written by hand, in transactions that end in any order.
@@ -129,12 +129,8 @@ async fn what_was_read_is_read_again_when_the_watermark_went_back() {
     assert_eq!(count().await, 1);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn all_who_ask_during_a_read_share_the_next_one() {
-    let stores = Stores::start().await;
-    let pool = stores.pool();
-    let server = server_ledger(&stores.login_url(Role::Server));
-    let x = item(&server_ledger(&stores.database_url)).await;
+/// Has each read of exact counts draw a number, and wait until this transaction ends.
+async fn block_reads(pool: &PgPool) -> Transaction<'static, Postgres> {
     sqlx::raw_sql(
         "create sequence reads;
          grant all on sequence reads to tally_server;
@@ -147,16 +143,20 @@ async fn all_who_ask_during_a_read_share_the_next_one() {
              return true;
          end $$",
     )
-    .execute(&pool)
+    .execute(pool)
     .await
     .expect("the owner may");
-    read_under(&pool, "watermark", "is_read()").await;
-    let mut blocker = pool.acquire().await.expect("a connection");
-    let mut blocking = blocker.begin().await.expect("a transaction");
-    sqlx::query("select pg_advisory_xact_lock(1)")
-        .execute(&mut *blocking)
-        .await
-        .expect("a lock");
+    read_under(pool, "watermark", "is_read()").await;
+    blocker(pool, "select pg_advisory_xact_lock(1)").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_who_ask_during_a_read_share_the_next_one() {
+    let stores = Stores::start().await;
+    let pool = stores.pool();
+    let server = server_ledger(&stores.login_url(Role::Server));
+    let x = item(&server_ledger(&stores.database_url)).await;
+    let blocking = block_reads(&pool).await;
     let ask = || {
         let server = server.clone();
         tokio::spawn(async move { server.exact_counts(&[x]).await })
@@ -188,22 +188,7 @@ async fn who_waits_for_a_read_that_is_cut_off_gets_an_answer_by_another() {
     let pool = stores.pool();
     let server = server_ledger(&stores.login_url(Role::Server));
     let x = item(&server_ledger(&stores.database_url)).await;
-    sqlx::raw_sql(
-        "create function is_read() returns boolean language plpgsql as $$
-         begin
-             if current_query() like '%exact counts%' then perform pg_advisory_xact_lock_shared(1); end if;
-             return true;
-         end $$",
-    )
-    .execute(&pool)
-    .await
-    .expect("the owner may");
-    read_under(&pool, "watermark", "is_read()").await;
-    let mut blocking = pool.begin().await.expect("a transaction");
-    sqlx::query("select pg_advisory_xact_lock(1)")
-        .execute(&mut *blocking)
-        .await
-        .expect("a lock");
+    let blocking = block_reads(&pool).await;
     // One that gives up at its deadline, one whose task ends, and one that waits.
     let writer = server.writer();
     let gives_up = tokio::spawn(async move {
