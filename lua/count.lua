@@ -2,18 +2,22 @@
 --
 -- KEYS[1]      <prefix>unsaved: the index, the keys of items with something to be written
 -- KEYS[1 + k]  the items' counters, <prefix>{<item id>}, each once
+-- the last     <prefix>cold: a token, set to the nonce if an item is cold
 -- ARGV[1]      xid: the id of the batch's transaction, committed; decimal
 -- ARGV[2]      nonce: makes a fresh lease unique; the token of a rebuild request
 -- ARGV[3]      lease_limit_ms: a lease that is older is replaced
 -- ARGV[3 + k]  delta of KEYS[1 + k]: the sum of the batch's rows on this item, a whole number;
 --              or delta,downs, if its down-votes change too. A delta of 0 only reads a count,
---              but leases a missing one.
+--              but leases a missing one. With a ! behind it, the item is warm: a missing count is
+--              leased.
 --
 -- Reply: for each key, in order
 --   an integer       the live count, with these votes in it; it has no down-votes
 --   {count, downs}   the same with its down-votes: two integers
 --   {'MISS', lease}  there is no live count, or none any more; the holder of this lease may
 --                    seed one
+--   'COLD'           there is nothing of this item in Redis, and it is not warm. A later seed has
+--                    these votes: it reads the ledger under a later lease
 local xid, nonce, lease_limit_ms = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 
 -- Returns whether the visibility snapshot has seen this batch; nil if nobody can say. A
@@ -38,7 +42,7 @@ local now = clock[1] * 1000000 + clock[2]
 -- A lease reads <µs when taken>:<nonce>.
 local fresh_lease = string.format('%.0f:%s', now, nonce)
 local held = call('MGET', unpack(KEYS, 2))
-local changed, unsaved, replies = {}, {}, {}
+local changed, unsaved, replies, is_cold = {}, {}, {}, false
 
 -- Leases a counter without a live count, unless it is leased. It keeps this floor and rebuild request. Returns
 -- nothing if there is a value of another type.
@@ -57,14 +61,15 @@ local function miss(key, is_there, floor, lease, request)
   return {'MISS', fresh_lease}
 end
 
-for k = 1, #held do
+for k = 1, #KEYS - 2 do
   local key = KEYS[1 + k]
   local count, downs, revision, saved, xmax, seeded, lease, request, snapshot = parts(held[k])
   local delta, delta_downs = tonumber(ARGV[3 + k]), 0
-  local changes = delta ~= 0
+  local changes, is_warm = delta ~= 0, delta == 0
   if not delta then
-    local both, of_downs = string.match(ARGV[3 + k], '^(-?%d+),(-?%d+)$')
-    delta, delta_downs = tonumber(both), tonumber(of_downs)
+    local net, downs_changed, warm = string.match(ARGV[3 + k], '^(-?%d+),?(-?%d*)(!?)$')
+    delta, delta_downs, is_warm = tonumber(net), tonumber(downs_changed) or 0, warm == '!'
+    changes = delta ~= 0 or delta_downs ~= 0
   end
   local is_live = count and seeded > 0
   -- A seed that has seen these votes has them in its count: do not add them twice.
@@ -83,6 +88,9 @@ for k = 1, #held do
       changed[#changed + 1] = packed(count, downs, revision, saved, xmax, seeded, lease, request, snapshot)
     end
     reply = downs ~= 0 and {count, downs} or count
+  elseif not held[k] and not is_warm then
+    is_cold = true
+    reply = 'COLD'
   elseif seen ~= nil and (count or not held[k]) then
     reply = miss(key, count, revision or 0, lease or '', request or '')
   end
@@ -96,4 +104,5 @@ for k = 1, #held do
 end
 if #changed > 0 then call('MSET', unpack(changed)) end
 if #unsaved > 0 then call('SADD', KEYS[1], unpack(unsaved)) end
+if is_cold then call('SET', KEYS[#KEYS], nonce) end
 return replies

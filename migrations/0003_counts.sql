@@ -10,6 +10,9 @@ create table watermark (
     vote_id    bigint not null default 0,
     -- How many votes those are.
     vote_total bigint not null default 0,
+    -- Every vote with an id up to this one is in its item's live count, or, if there is none, in its saved
+    -- count. At most the watermark; below it, a worker has yet to save the counts of cold items.
+    saved_vote_id bigint not null default 0,
     -- Votes that were stored before this time are among them, except for votes in flight; null: no
     -- roll-up has ended yet.
     reached_at timestamptz

@@ -90,14 +90,15 @@ grant select (id) on identity to tally_server, tally_worker;
 
 -- The sync worker and `tally audit` write counts and the watermark. They read votes, but not
 -- who voted.
-grant select (id, vote_count, down_count, counted_at), update (vote_count, down_count, counted_at) on item to tally_worker;
+-- xmin: whether anybody has written the row since.
+grant select (id, vote_count, down_count, counted_at, xmin), update (vote_count, down_count, counted_at) on item to tally_worker;
 grant select, insert, update (vote_count, down_count) on audited_count to tally_worker;
 grant select (id, item_id, value, change_number, created_at) on vote to tally_worker;
 -- Recent changes, for top lists.
 grant select, insert, update (ups, downs), delete on recent_change to tally_worker;
 -- The last id that was drawn.
 grant select on sequence vote_id_seq to tally_worker;
-grant select (vote_id, vote_total, reached_at), update (vote_id, vote_total, reached_at) on watermark to tally_worker;
+grant select (vote_id, vote_total, saved_vote_id, reached_at), update (vote_id, vote_total, saved_vote_id, reached_at) on watermark to tally_worker;
 -- `for share` asks for the right to update.
 grant select (number), update (number) on epoch to tally_worker;
 -- The row is always the default one. The whole table is granted, for the row's xmin.

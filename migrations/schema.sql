@@ -268,6 +268,7 @@ create table watermark (
     one boolean not null default true,
     vote_id bigint not null default 0,
     vote_total bigint not null default 0,
+    saved_vote_id bigint not null default 0,
     reached_at timestamp with time zone,
     constraint watermark_pkey PRIMARY KEY (one),
     constraint watermark_is_one CHECK (one)

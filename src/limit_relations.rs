@@ -24,19 +24,19 @@ use crate::live::{
 use crate::live::{SERVER_ANSWER_LIMIT, WORKER_ANSWER_LIMIT};
 use crate::replay::LATENCY_LIMIT_US;
 use crate::sync::{
-    BEAT_EVERY, COLLECT_LIMIT, COLLECT_LIMIT_COUNTERS, GENTLE_FOR, GENTLE_LIMIT_COUNTERS, JOB_WAIT_LIMIT,
-    RENEW_EVERY, RENEW_LIMIT, VOTING_CHUNK_IDS,
+    BEAT_EVERY, COLD_TOKEN_LEAST, COLLECT_LIMIT, COLLECT_LIMIT_COUNTERS, GENTLE_FOR, GENTLE_LIMIT_COUNTERS,
+    JOB_WAIT_LIMIT, RENEW_EVERY, RENEW_LIMIT, ROLL_UP_EVERY, VOTING_CHUNK_IDS,
 };
 use crate::telemetry::{LARGEST_BATCH_BOUND, LARGEST_SECONDS_BOUND};
 use crate::votes::{
-    AGAIN_LIMIT, BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD, BATCHES_LIMIT, NOTE_EVERY, QUEUE_LEAST_VOTES,
-    QUEUE_LIMIT_VOTES, SEED_LIMIT,
+    AGAIN_LIMIT, BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD, BATCHES_LIMIT, COLD_LIMIT, NOTE_EVERY,
+    QUEUE_LEAST_VOTES, QUEUE_LIMIT_VOTES, SEED_LIMIT,
 };
 use crate::web::limits::{
     BATCH_BODY_LIMIT_BYTES, BODY_LIMIT, BODY_LIMIT_BYTES, CONNECTIONS_LIMIT, HEAD_LIMIT_BYTES,
     LISTS_LIMIT_BY_ADDRESS, THREADS_LIMIT,
 };
-use crate::web::{PAGE_DEFAULT_ITEMS, PAGE_LIMIT_ITEMS, PROBE_LIMIT, REFUSAL_LIMIT_BYTES};
+use crate::web::{KNOWN_LIMIT_AGE, PAGE_DEFAULT_ITEMS, PAGE_LIMIT_ITEMS, PROBE_LIMIT, REFUSAL_LIMIT_BYTES};
 use crate::{ledger, live};
 
 /// Milliseconds.
@@ -108,6 +108,11 @@ const _: () = assert!(LEASE_LIMIT_MS as u128 > COUNT_MS);
 const _: () = assert!(default_ms(WRITER_STALL_LIMIT_DEFAULT) >= ms(WRITER_STALL_LEAST));
 const _: () =
     assert!(ms(WRITER_STALL_LEAST) > 2 * STATEMENT_MS + COUNT_MS + ms(NOTE_EVERY) + ms(BATCHES_LIMIT));
+// A vote finds its item cold long before a roll-up may pass it uncounted. The worker's look at the writer may
+// be older than the vote by as long as roll-ups are apart.
+const _: () = assert!(ms(WRITER_STALL_LEAST) > ms(COLD_LIMIT) + 2 * ms(ROLL_UP_EVERY));
+// Who remembers that there was no live count asks Redis again while the token of cold votes still stands.
+const _: () = assert!(ms(COLD_TOKEN_LEAST) > 2 * ms(KNOWN_LIMIT_AGE));
 // Postgres cancels a statement before its writer gives up: only a cancellation is certain.
 const _: () = assert!(ms(ANSWER_MARGIN) > 0);
 // A request that is held back for the repair task goes on before Redis would have timed out.

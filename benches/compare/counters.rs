@@ -173,7 +173,7 @@ async fn connect(stores: &Stores, database: &Database) -> LiveCounts {
     let ledger = ServerLedger::new(&database.url, "tally bench").expect("a URL");
     let owner = ledger.owner().await.expect("Postgres answers");
     let owner = watch::channel(Some(owner)).1;
-    let live_counts = LiveCounts::open(owner, redis, live::SUSPECTS_LIMIT_ITEMS);
+    let live_counts = LiveCounts::open(owner, redis, live::SUSPECTS_LIMIT_ITEMS, live::Seeding::All);
     while !live_counts.answers() {
         sleep(LOOK_EVERY).await;
     }

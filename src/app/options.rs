@@ -2,6 +2,7 @@
 
 use super::StoreUrls;
 use crate::config;
+use crate::live::Seeding;
 use crate::replay::{Columns, PollOptions, ReplayOptions, Values};
 use crate::sync::{Schedule, SyncOptions};
 use crate::web::access::{self, AccessOptions, JwtOptions, Proxies, VotingOptions};
@@ -25,6 +26,10 @@ impl From<&config::Server> for ServerOptions {
             clients: settings.into(),
             access: settings.into(),
             voting: settings.into(),
+            seeding: match settings.seed_all {
+                true => Seeding::All,
+                false => Seeding::Warm,
+            },
             // It takes a connection, which the caller describes.
             operator: None,
         }

@@ -27,8 +27,8 @@
 //!   ids were looked up (by a key, or as a poll's choices), and has the rest read again.
 //! - `votes::full_items`: on which items votes are looked at first. It decides nothing. The read that
 //!   decides goes over the writer's connection, and only for ids of that connection's run.
-//! - `votes::backoff`, `live::server::suspects`: items whose counts are read later, or rebuilt. Under
-//!   another run this is at most one read too many.
+//! - `live::server::suspects`: items whose counts are rebuilt. Under another run this is at most one read too
+//!   many. `live::server::warm_items`: at most a live count too many.
 //!
 //! - [`Cache`]: shared, behind one lock; each entry has its own age.
 //! - [`OwnCache`]: of one owner, without a lock, for what each vote reads.

@@ -45,6 +45,10 @@ pub struct Server {
     #[arg(long, env = "TALLY_CREATE_ITEMS", value_parser = clap::builder::BoolishValueParser::new())]
     pub create_items: bool,
 
+    /// Make a live count with the first vote on an item; by default, with the second within about a second
+    #[arg(long, env = "TALLY_SEED_ALL", value_parser = clap::builder::BoolishValueParser::new())]
+    pub seed_all: bool,
+
     /// What anyone may do without a credential: anonymous (vote without a voter), voters (vote as any voter,
     /// and see what a voter holds), visitors (become a new voter, with a cookie), admin (create and edit
     /// items and polls, create ballots, list and revoke API keys), report (read metrics); separated by commas

@@ -158,13 +158,16 @@ impl CountReader {
         let read = read.ok().and_then(|mut reads| reads.pop());
         match read {
             Some(LiveRead::Count(live)) => Ok(Some(live.saved.is_some())),
-            // It has expired, or Redis has just lost it.
-            Some(LiveRead::Absent) => {
+            // It has expired, or Redis has just lost it. A cold one waits for the roll-up.
+            Some(LiveRead::Absent | LiveRead::Cold) => {
                 let exact = self.ledger.exact_counts(&[item]).await?;
                 let saved = self.ledger.items_by_id(&[item]).await?;
                 let exact = exact.first().map(|one| one.count);
                 let is_exact = saved.first().map(|one| one.saved_count) == exact;
-                Ok(is_exact.then_some(true))
+                Ok(match read {
+                    Some(LiveRead::Cold) => Some(is_exact),
+                    _ => is_exact.then_some(true),
+                })
             }
             // The count was invalidated: the rebuild will have the vote.
             Some(LiveRead::Rebuilding) | None => Ok(None),
@@ -204,7 +207,7 @@ fn is_still(count: Option<Count>, read: LiveRead) -> bool {
     match read {
         LiveRead::Count(live) => Some(live.count) == count,
         LiveRead::Absent => count.is_none(),
-        LiveRead::Rebuilding => false,
+        LiveRead::Rebuilding | LiveRead::Cold => false,
     }
 }
 
@@ -217,9 +220,10 @@ enum Current {
     Exact(Count),
     /// The saved count is current.
     Saved,
-    /// Redis is unavailable.
+    /// Redis is unavailable; or there were votes on cold items, and the ledger did not say in time whether on this
+    /// one.
     Unknown,
-    /// Redis knows that the saved count is behind, and Postgres did not answer.
+    /// Redis knows that the saved count may be behind, and Postgres did not answer.
     Failed,
 }
 
@@ -239,8 +243,8 @@ impl Current {
 
 /// The current counts of these items, in their order, from what was read of live counts. `None`:
 /// Redis is unavailable, and no count is current; the Redis client has logged that. If a rebuild is
-/// requested, the saved count may be behind the counts that voters got, so the ledger is asked. The
-/// error comes with the counts, if Postgres is needed and does not answer.
+/// requested, or there were votes on cold items, the saved count may be behind the counts that voters got,
+/// so the ledger is asked. The error comes with the counts, if Postgres is needed and does not answer.
 async fn current_counts(
     ledger: &ServerLedger,
     items: &[ItemId],
@@ -249,31 +253,36 @@ async fn current_counts(
     let Some(reads) = reads else {
         return (vec![Current::Unknown; items.len()], Ok(()));
     };
-    let rebuilding: Vec<ItemId> = items
+    let behind: Vec<ItemId> = items
         .iter()
         .zip(&reads)
-        .filter(|(_, read)| matches!(read, LiveRead::Rebuilding))
+        .filter(|(_, read)| matches!(read, LiveRead::Rebuilding | LiveRead::Cold))
         .map(|(item, _)| *item)
         .collect();
-    let exact = if rebuilding.is_empty() {
+    let exact = if behind.is_empty() {
         Ok(HashMap::new())
     } else {
-        let exact = ledger.exact_counts(&rebuilding).await;
+        let exact = ledger.exact_counts(&behind).await;
         exact.map(|exact| exact.into_iter().map(|one| (one.item_id, one.count)).collect())
     };
+    let is_needed = reads.contains(&LiveRead::Rebuilding);
     let current = items.iter().zip(reads).map(|(item, read)| match read {
         LiveRead::Count(live) => Current::Live(live),
-        LiveRead::Rebuilding => match &exact {
+        LiveRead::Rebuilding | LiveRead::Cold => match &exact {
             // An item that does not exist has no count.
             Ok(exact) => exact
                 .get(item)
                 .map_or(Current::Saved, |count| Current::Exact(*count)),
+            Err(_) if read == LiveRead::Cold => Current::Unknown,
             Err(_) => Current::Failed,
         },
         LiveRead::Absent => Current::Saved,
     });
     let current = current.collect();
-    (current, exact.map(|_: HashMap<ItemId, Count>| ()))
+    match exact {
+        Err(error) if is_needed => (current, Err(error)),
+        Ok(_) | Err(_) => (current, Ok(())),
+    }
 }
 
 /// The task behind the reads of single items.

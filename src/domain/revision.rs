@@ -60,6 +60,14 @@ impl RedisTime {
         Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
+    /// The time so long before this one.
+    pub fn before(self, age: Duration) -> Self {
+        Self(
+            self.0
+                .saturating_sub(i64::try_from(age.as_micros()).unwrap_or(i64::MAX)),
+        )
+    }
+
     /// The revision of a change at this time.
     pub fn as_revision(self) -> Revision {
         Revision(self.0)
@@ -87,5 +95,9 @@ mod tests {
         );
         assert_eq!(now.since_change(Revision::from_micros(1_000_006)), Duration::ZERO);
         assert_eq!(now.since(RedisTime::from_seconds(2)), Duration::ZERO);
+        assert_eq!(
+            now.before(Duration::from_micros(6)),
+            RedisTime::from_micros(999_999)
+        );
     }
 }

@@ -36,16 +36,17 @@ pub use operator::{OperatorLedger, VotesToVoid};
 pub use owner::{OwnerLedger, Role, Roles, create_database, create_logins};
 pub use safe_vote_id::{DECIDE_LIMIT, SafeVoteId};
 pub use server::{
-    AddedBallots, BatchUnderWay, DecidedBatch, Decision, FoundApiKey, Fullness, HeldVote, InsertError,
-    InsertedBatch, ItemFacts, ItemReader, JobStatus, Listing, Migrations, ReadyWriter, Receipt, ServerLedger,
-    SetOpen, VoidedChunk, VoteRow, VoteWriter, WORKER_ALIVE_LIMIT, WorkerStatus,
+    AddedBallots, BatchTurn, BatchTurns, BatchUnderWay, DecidedBatch, Decision, FoundApiKey, Fullness,
+    HeldVote, InsertError, InsertedBatch, ItemFacts, ItemReader, JobStatus, Listing, Migrations, ReadyWriter,
+    Receipt, ServerLedger, SetOpen, VoidedChunk, VoteRow, VoteWriter, WORKER_ALIVE_LIMIT, WorkerStatus,
 };
 pub(crate) use server::{FULLNESS_LIMIT, ITEM_CACHE_LIMIT_ITEMS, NAMES_LIMIT_ITEMS};
 pub use session::CONNECT_LIMIT;
 pub(crate) use settings::WRITER_KEEPALIVE;
 pub use worker::{
     AuditRow, BrokenPage, DEADLOCK_LIMIT_TRIES, EndedPass, EpochNumber, Heartbeat, IDEMPOTENCY_KEY_AGE,
-    JOB_LEASE_LIFE, Job, JobAttempt, JobLease, Pacing, Progress, ROLL_UP_LIMIT_IDS, RebuiltCount,
-    RollUpProgress, RunOutcome, SaveOutcome, WORKER_LIMIT_SILENCE, WorkerLedger, WriterProgress,
+    JOB_LEASE_LIFE, Job, JobAttempt, JobLease, Moved, Pacing, Progress, ROLL_UP_LIMIT_IDS, RebuiltCount,
+    RollUpProgress, RunOutcome, SaveOutcome, SavedState, SavingProgress, WORKER_LIMIT_SILENCE, WorkerLedger,
+    WriterProgress,
 };
 pub(crate) use worker::{SUM_REST_LIMIT, WRITE_REST_LIMIT};

@@ -7,6 +7,7 @@
 //! | `<prefix>epoch` | string | the known epoch: the one that the counters belong to |
 //! | `<prefix>entering:<nonce>` | string | the mark of a worker that is entering an epoch |
 //! | `<prefix>unsaved` | set | the index: the keys of the items with an unsaved live count or a rebuild request |
+//! | `<prefix>cold` | string | a token: there were votes on cold items, and the saved counts may not have them yet. Each batch with such a vote sets another |
 //! | `<prefix>unsaved_scan` | string | the cursor of the scan over the index that several workers share |
 //! | `<prefix>scan` | string | the cursor of the scan over all counters that several workers share |
 //! | `<prefix>owner` | string | the owner's mark: which Tally the keys belong to, see [`super::owner`] |
@@ -62,6 +63,11 @@ impl KeyPrefix {
     /// The index of items with an unsaved live count or a rebuild request.
     pub fn unsaved(&self) -> String {
         format!("{}unsaved", self.0)
+    }
+
+    /// The token that says that saved counts may lack votes on cold items.
+    pub fn cold(&self) -> String {
+        format!("{}cold", self.0)
     }
 
     /// The cursor of the scan over the index that several workers share.

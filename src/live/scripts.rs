@@ -15,18 +15,30 @@ pub struct Script {
     pub name: &'static str,
     code: &'static str,
     hash: LazyLock<String>,
+    /// The key behind those of the counters.
+    last_key: Option<fn(&KeyPrefix) -> String>,
 }
 
 macro_rules! scripts {
-    ($($constant:ident = $($name:literal)+),* $(,)?) => {
+    ($($constant:ident = $($name:literal)+ $(, last key $last_key:path)?);* $(;)?) => {
         $(pub static $constant: Script = {
             const CODE: &str = concat!($(include_str!(concat!("../../lua/", $name, ".lua"))),+);
             Script {
                 name: last(&[$($name),+]),
                 code: CODE,
                 hash: LazyLock::new(|| redis::Script::new(CODE).get_hash().to_owned()),
+                last_key: last_key!($($last_key)?),
             }
         };)*
+    };
+}
+
+macro_rules! last_key {
+    () => {
+        None
+    };
+    ($key:path) => {
+        Some($key)
     };
 }
 
@@ -36,19 +48,20 @@ const fn last(names: &[&'static str]) -> &'static str {
 
 // Those that read or write counters begin with `counter`.
 scripts! {
-    COUNT = "counter" "count",
-    SEED = "counter" "seed",
-    MARK_SAVED = "counter" "mark_saved",
-    EXPIRE = "counter" "expire",
-    INVALIDATE = "counter" "invalidate",
-    CLAIM_REBUILD = "counter" "claim_rebuild",
-    CLEAR_REBUILD = "counter" "clear_rebuild",
-    REMOVE_SAVED = "counter" "remove_saved",
-    ADVANCE = "advance",
-    ENTER_EPOCH = "enter_epoch",
-    PROBE = "probe",
-    THROTTLE = "throttle",
-    PERMISSIONS = "permissions",
+    COUNT = "counter" "count", last key KeyPrefix::cold;
+    SEED = "counter" "seed";
+    MARK_SAVED = "counter" "mark_saved";
+    EXPIRE = "counter" "expire";
+    INVALIDATE = "counter" "invalidate";
+    CLAIM_REBUILD = "counter" "claim_rebuild";
+    CLEAR_REBUILD = "counter" "clear_rebuild";
+    REMOVE_SAVED = "counter" "remove_saved";
+    ADVANCE = "advance";
+    CLEAR_COLD = "clear_cold";
+    ENTER_EPOCH = "enter_epoch";
+    PROBE = "probe";
+    THROTTLE = "throttle";
+    PERMISSIONS = "permissions";
 }
 
 /// The most keys in one call. Redis serves nobody else meanwhile: for about a millisecond, at the
@@ -57,7 +70,8 @@ pub const CALL_LIMIT_KEYS: usize = 256;
 
 impl Script {
     /// Calls this script for the counters of all `entries`. The first key is the index of unsaved
-    /// counters, followed by those of the entries' items. The arguments come in the order of the
+    /// counters, followed by those of the entries' items, and by the script's last key, if it has one. The
+    /// arguments come in the order of the
     /// script's header: those that are `shared`, then the `own` of each entry. Returns a reply for
     /// each entry, in order. If Redis refused a call because it did not know the script, the script
     /// is loaded and this call is sent again, and no other.
@@ -81,10 +95,13 @@ impl Script {
         };
         let command = |at: usize| {
             let entries = entries_of(at);
-            let mut command = self.command(1 + entries.len());
+            let mut command = self.command(1 + entries.len() + usize::from(self.last_key.is_some()));
             command.arg(keys.unsaved());
             for entry in entries {
                 command.arg(keys.counter(item(entry)));
+            }
+            if let Some(last_key) = self.last_key {
+                command.arg(last_key(keys));
             }
             shared(&mut command);
             for entry in entries {

@@ -4,7 +4,7 @@ use std::cmp::Ordering::{Equal, Greater, Less};
 use std::collections::HashMap;
 
 use crate::domain::{Count, ItemId, Revision};
-use crate::ledger::AuditRow;
+use crate::ledger::{AuditRow, Moved};
 use crate::live::Counter;
 
 /// What one comparison says about an item.
@@ -27,16 +27,14 @@ pub(super) enum Verdict {
 /// Pure: compares a row with a counter that was read before it.
 pub(super) fn verdict(row: &AuditRow, counter: &Counter) -> Verdict {
     let exact = row.exact_count;
-    // The range of a count while its votes in flight are on their way.
-    let least = exact + -row.in_flight_raised;
-    let most = exact + row.in_flight_lowered;
-    let is_plausible = |count: Count| {
-        (least.net..=most.net).contains(&count.net) && (least.downs..=most.downs).contains(&count.downs)
-    };
-    let judge = |count: Count| {
+    let judge = |count: Count, under_way: Moved| {
+        // The range of a count while these votes are on their way.
+        let (least, most) = (exact + -under_way.up, exact + under_way.down);
+        let is_plausible =
+            (least.net..=most.net).contains(&count.net) && (least.downs..=most.downs).contains(&count.downs);
         if count == exact {
             Verdict::Right
-        } else if is_plausible(count) {
+        } else if is_plausible {
             Verdict::InFlight
         } else {
             Verdict::Wrong {
@@ -47,9 +45,10 @@ pub(super) fn verdict(row: &AuditRow, counter: &Counter) -> Verdict {
     match counter.count {
         // A rebuild will write the item, and there is no count that could be wrong.
         None if counter.rebuild.is_some() => Verdict::Rebuilding,
-        // Without a live count, readers get the saved count.
-        None => judge(row.saved_count),
-        Some((count, revision)) => match judge(count) {
+        // Without a live count, readers get the saved count; or the exact count, until the next roll-up has
+        // saved the votes of a cold item.
+        None => judge(row.saved_count, row.unsaved),
+        Some((count, revision)) => match judge(count, row.in_flight) {
             // The item must hold the count that is marked as saved.
             Verdict::Right if counter.saved == Some(revision) => {
                 let by = row.saved_count.distance(count);
@@ -110,14 +109,21 @@ mod tests {
     use super::*;
     use crate::domain::RedisTime;
 
+    fn moved((up, down): (i64, i64)) -> Moved {
+        Moved {
+            up: up.into(),
+            down: down.into(),
+        }
+    }
+
     fn row(exact_count: i64, saved_count: i64, counted_at: i64, in_flight: (i64, i64)) -> AuditRow {
         AuditRow {
             item_id: ItemId::new(1).expect("positive"),
             saved_count: saved_count.into(),
             counted_at: (counted_at > 0).then(|| Revision::from_micros(counted_at)),
             exact_count: exact_count.into(),
-            in_flight_raised: in_flight.0.into(),
-            in_flight_lowered: in_flight.1.into(),
+            in_flight: moved(in_flight),
+            unsaved: moved(in_flight),
         }
     }
 
@@ -155,6 +161,22 @@ mod tests {
             verdict(&row(10, 9, 5, (0, 0)), &counter(None, None, true)),
             Verdict::Rebuilding
         );
+    }
+
+    #[test]
+    fn only_without_a_live_count_may_a_saved_count_lack_votes_until_the_next_roll_up() {
+        let none = counter(None, None, false);
+        let of = |saved: i64| AuditRow {
+            unsaved: moved((2, 1)),
+            ..row(10, saved, 5, (0, 0))
+        };
+        for saved in [8, 9, 11] {
+            assert_eq!(verdict(&of(saved), &none), Verdict::InFlight, "{saved}");
+        }
+        assert_eq!(verdict(&of(7), &none), Verdict::Wrong { by: 3 });
+        assert_eq!(verdict(&of(12), &none), Verdict::Wrong { by: 2 });
+        let live = counter(Some((9, 20)), None, false);
+        assert_eq!(verdict(&of(9), &live), Verdict::Wrong { by: 1 });
     }
 
     #[test]

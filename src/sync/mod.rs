@@ -21,6 +21,7 @@
 //! - `crashed_writers`: the votes that a dead server did not count.
 //! - `jobs`: what one worker at a time does.
 //! - `roll_up`: moves the watermark, and merges recent changes.
+//! - `cold_items`: saves the counts of items without a live count.
 //! - `audit`: proves counts against the ledger.
 //! - `audit_verdict`: what the audit says about an item.
 //! - `rules`: proves what rules store against the ledger.
@@ -29,6 +30,7 @@
 mod ages;
 mod audit;
 mod audit_verdict;
+mod cold_items;
 mod crashed_writers;
 mod delete_old_rows;
 mod epoch;
@@ -54,11 +56,12 @@ use std::time::Duration;
 use tokio::sync::{Mutex, OnceCell};
 
 pub use audit::{AuditReport, Repair};
+pub(crate) use cold_items::COLD_TOKEN_LEAST;
 pub(crate) use flush::{COLLECT_LIMIT, COLLECT_LIMIT_COUNTERS, GENTLE_FOR, GENTLE_LIMIT_COUNTERS};
 pub(crate) use heartbeat::BEAT_EVERY;
 pub(crate) use jobs::{JOB_WAIT_LIMIT, RENEW_EVERY, RENEW_LIMIT};
 pub use report::FlushReport;
-pub(crate) use roll_up::VOTING_CHUNK_IDS;
+pub(crate) use roll_up::{ROLL_UP_EVERY, VOTING_CHUNK_IDS};
 pub use rules::RulesReport;
 pub use schedule::{Schedule, run};
 
@@ -108,6 +111,8 @@ pub struct Worker {
     seen_epochs: Arc<epoch::SeenEpochs>,
     /// How many vote ids the last roll-up left beyond the watermark. Shared by its clones.
     left_ids: Arc<AtomicI64>,
+    /// Shared by its clones.
+    cold_votes: Arc<cold_items::ColdVotes>,
 }
 
 /// The options of a worker's steps.
@@ -140,6 +145,7 @@ impl Worker {
             open_transactions: spacing::OpenTransactions::default(),
             seen_epochs: Arc::default(),
             left_ids: Arc::default(),
+            cold_votes: Arc::default(),
         }
     }
 

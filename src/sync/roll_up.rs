@@ -1,5 +1,5 @@
-//! The roll-up: moves the watermark, and merges recent changes, at a pace that leaves most of the time to
-//! voters.
+//! The roll-up: moves the watermark, has the counts of cold items saved, and merges recent changes, at a pace
+//! that leaves most of the time to voters.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
+use super::cold_items::COLD_ROLL_UP_EVERY;
 use super::{SyncError, Worker};
 use crate::ledger::{Job, JobLease, Pacing, ROLL_UP_LIMIT_IDS};
 use crate::telemetry::name;
@@ -14,7 +15,7 @@ use crate::telemetry::name;
 /// About how often votes are rolled up. Each server that seeds reads the votes above the watermark once,
 /// and each page of an audit all of them, so there should be few. Rolling up more often would write hot
 /// items more often.
-pub(super) const ROLL_UP_EVERY: Duration = Duration::from_secs(5);
+pub(crate) const ROLL_UP_EVERY: Duration = Duration::from_secs(5);
 /// The next roll-up comes early when this many more vote ids wait. The number counts ids beyond the
 /// watermark that the last roll-up did not leave there. So exact counts have few votes to read even
 /// where many come.
@@ -47,9 +48,11 @@ const MERGE_LIMIT: Duration = Duration::from_secs(2);
 
 impl Worker {
     /// Waits until the next roll-up, about `every`, so that several workers do not come at once.
-    /// Waits less if 50,000 more vote ids are beyond the watermark than after the last roll-up.
+    /// Waits less if 50,000 more vote ids are beyond the watermark than after the last roll-up, or if saved
+    /// counts lack votes on cold items.
     pub async fn until_roll_up(&self, every: Duration) {
-        let due = Instant::now() + every.mul_f64(rand::random_range(0.75..1.25));
+        let began = Instant::now();
+        let due = began + every.mul_f64(rand::random_range(0.75..1.25));
         while Instant::now() < due && !self.is_stopping() {
             let lag = {
                 // A look that hangs counts as a roll-up that hangs.
@@ -63,6 +66,11 @@ impl Worker {
                 if has_grown(lag, &self.left_ids) {
                     return;
                 }
+            }
+            // Without Redis, too: each roll-up tries to save what is cold.
+            let is_behind = self.is_behind_cold_votes().await.unwrap_or(false);
+            if is_behind && began.elapsed() >= COLD_ROLL_UP_EVERY {
+                return;
             }
             sleep(LAG_LOOK_EVERY.min(due.saturating_duration_since(Instant::now()))).await;
         }
@@ -79,6 +87,20 @@ impl Worker {
         if let Some(run) = self.begin_job(Job::RollUp).await? {
             run.end_with(self.roll_up_under(run.lease())).await?;
         }
+        self.note_lag().await
+    }
+
+    /// The same for a command: waits for another worker to end its roll-up.
+    ///
+    /// # Errors
+    /// As [`Worker::roll_up`]. When the other worker does not end in time.
+    pub(super) async fn roll_up_when_free(&self) -> Result<(), SyncError> {
+        let run = self.begin_job_when_free(Job::RollUp).await?;
+        run.end_with(self.roll_up_under(run.lease())).await?;
+        self.note_lag().await
+    }
+
+    async fn note_lag(&self) -> Result<(), SyncError> {
         let lag = self.ledger.watermark_lag().await?;
         metrics::gauge!(name::WATERMARK_LAG).set(lag as f64);
         self.left_ids.store(lag, Ordering::Relaxed);
@@ -88,10 +110,19 @@ impl Worker {
     async fn roll_up_under(&self, lease: &JobLease) -> Result<((), Value), SyncError> {
         let (mut votes, mut chunks) = (None, 0);
         let mut looked = Instant::now();
+        // Both before the safe id: a later vote was drawn after them.
+        let time = self.counters.time().await.ok();
+        let before = self.ledger.saved_state().await?;
         let safe = self.ledger.safe_vote_id().await?;
+        self.cold_votes.rolls_up(before, &safe);
         // Votes in flight stay beyond the watermark. Read after the safe id: a batch writer that
         // connects now only has votes above the safe id.
         let safe = safe.up_to(self.in_flight_after().await?);
+        // After all of these votes have asked Redis.
+        let cold = self.cold_votes_since(time).await;
+        let progress = self.ledger.saving_progress().await?;
+        let mut after = progress.watermark;
+        let mut is_saved = progress.saved >= after;
         let mut drawn = safe.vote_id;
         let (mut chunk_ids, mut pacing) = (VOTING_CHUNK_IDS, pacing_of(self.ledger.watermark_lag().await?));
         loop {
@@ -104,6 +135,12 @@ impl Worker {
                 votes = rolled_up.votes,
                 "the watermark moved"
             );
+            // Not after a chunk that is not saved: the next roll-up begins there.
+            if is_saved {
+                let ids = (after, rolled_up.watermark);
+                is_saved = self.save_sums(&rolled_up.sums, cold, lease, &safe, ids).await?;
+            }
+            after = rolled_up.watermark;
             if rolled_up.watermark >= safe.vote_id {
                 break;
             }
@@ -119,6 +156,7 @@ impl Worker {
             (chunk_ids, pacing) = (pace.chunk_ids, pace.pacing);
             sleep(pace.rest).await;
         }
+        self.save_left(lease, &safe).await?;
         self.merge_recent(lease).await?;
         Ok(((), json!({ "chunks": chunks, "vote_total": votes })))
     }

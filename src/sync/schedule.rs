@@ -98,6 +98,7 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
         worker.check_owner().await?;
         worker.flush_unsaved().await
     };
+    let began = Instant::now();
     match timeout(schedule.last_flush_limit, last_flush).await {
         Ok(Ok(report)) => tracing::info!(flushed = report.flushed, "flushed a last time"),
         Ok(Err(error)) => {
@@ -106,6 +107,22 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
         Err(_) => {
             tracing::warn!(limit = ?schedule.last_flush_limit, "the last flush took too long and was given up")
         }
+    }
+    let save_cold = async {
+        if worker.is_behind_cold_votes().await? {
+            worker.roll_up_when_free().await?;
+        }
+        Ok::<(), SyncError>(())
+    };
+    let left = schedule.last_flush_limit.saturating_sub(began.elapsed());
+    match timeout(left, save_cold).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "counts of cold items are not saved: another worker, or the next start, will do it")
+        }
+        Err(_) => tracing::warn!(
+            "there was no time to save counts of cold items: another worker, or the next start, will do it"
+        ),
     }
     worker.give_back_jobs().await;
     showing.abort();
@@ -200,6 +217,8 @@ impl Worker {
         // The audit would do it as well, but leave the rebuilds to a later scan.
         self.recover_crashed_writers().await?;
         let mut total = self.flush_until_quiescent().await?;
+        // The audit would do it as well, but not while a worker that was killed still has the job.
+        Self::unless_votes_stay(self.roll_up_when_free().await)?;
         let audit = self.audit(Repair::Yes).await?;
         if audit.repaired_items > 0 {
             total.add(&self.flush_until_quiescent().await?);

@@ -126,6 +126,10 @@ metrics! {
     REFUSED_ACTS = "tally_refused_acts_total", Counter of "requests", Server, "noted" in ["yes", "no"];
     /// Live counts that were missing when a batch wanted to add to them.
     MISSES = "tally_live_misses_total", Counter of "counts", Server;
+    /// Exact counts that answered votes on cold items, for which no live count was made.
+    COLD = "tally_cold_counts_total", Counter of "counts", Server;
+    /// Counts of cold items that a worker saved after a roll-up.
+    COLD_SAVES = "tally_cold_saves_total", Counter of "counts", Worker;
     /// Live counts that were seeded from an exact count.
     SEEDS = "tally_live_seeds_total", Counter of "counts", Server;
     /// Reads of exact counts that were cancelled because they took too long; their items wait

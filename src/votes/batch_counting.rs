@@ -7,9 +7,9 @@ use tokio::time::Instant;
 use super::backoff::SeedBackoff;
 use super::batch::StoredBatch;
 use super::counting_steps::{Counting, Step};
-use crate::domain::{Count, CountDelta, ItemId, TransactionId};
+use crate::domain::{CountDelta, ExactCount, ItemId, TransactionId};
 use crate::ledger::{LedgerError, VoteWriter};
-use crate::live::LiveCounts;
+use crate::live::{CountReply, LiveCounts};
 use crate::telemetry::name;
 
 /// How long a batch may take to seed its missing live counts, in all rounds.
@@ -18,27 +18,37 @@ pub const SEED_LIMIT: Duration = Duration::from_secs(4);
 /// writer goes on.
 pub const SEED_READ_LIMIT: Duration = Duration::from_secs(2);
 
+/// How long after the beginning of its statement a vote may find its item cold. Later, it makes the item
+/// suspect: a roll-up may have passed the vote before (`TALLY_WRITER_STALL_LIMIT`), and nobody else would save
+/// its count.
+pub const COLD_LIMIT: Duration = Duration::from_secs(5);
+
 /// The counting of one committed batch.
 pub(super) struct BatchCounting<'a> {
     live_counts: &'a LiveCounts,
     writer: &'a mut VoteWriter,
     backoff: &'a SeedBackoff,
+    /// Before the batch's statement was sent.
+    begun: Instant,
     started: Instant,
     /// When it gives up what is still missing.
     deadline: Instant,
 }
 
 impl<'a> BatchCounting<'a> {
+    /// `begun`: a time before the batch's statement was sent.
     pub fn new(
         live_counts: &'a LiveCounts,
         writer: &'a mut VoteWriter,
         backoff: &'a SeedBackoff,
-        started: Instant,
+        begun: Instant,
     ) -> Self {
+        let started = Instant::now();
         Self {
             live_counts,
             writer,
             backoff,
+            begun,
             started,
             deadline: started + SEED_LIMIT,
         }
@@ -55,8 +65,8 @@ impl<'a> BatchCounting<'a> {
         batch.answer_rest(self.started);
     }
 
-    /// Counts the batch, and seeds the live counts that are missing. Votes on items that have a
-    /// live count are answered before the missing ones are seeded.
+    /// Counts the batch, and seeds the live counts that are missing, except of cold items. Votes on items
+    /// that have a live count are answered before the others' exact counts are read.
     async fn count(&mut self, mut counting: Counting, batch: &mut StoredBatch<'_>) {
         loop {
             match counting.step() {
@@ -69,15 +79,17 @@ impl<'a> BatchCounting<'a> {
                     let Ok(replies) = self.live_counts.count(&deltas, counting.transaction()).await else {
                         return;
                     };
+                    if self.begun.elapsed() >= COLD_LIMIT {
+                        let replies = deltas.iter().zip(&replies);
+                        let cold = replies.filter(|(_, reply)| **reply == CountReply::Cold);
+                        self.live_counts.suspect(cold.map(|(delta, _)| delta.item_id));
+                    }
                     batch.answer(&counting.counted(replies));
                 }
                 Step::Seed(missing) => {
                     metrics::counter!(name::MISSES).increment(missing.len() as u64);
-                    match self.seed(&mut counting, &missing).await {
-                        Ok(counts) => {
-                            metrics::counter!(name::SEEDS).increment(counts.len() as u64);
-                            batch.answer(&counts);
-                        }
+                    match self.seed(&mut counting, &missing, batch).await {
+                        Ok(()) => {}
                         Err(error) => {
                             tracing::warn!(%error, items = missing.len(), "missing live counts were not seeded");
                             break;
@@ -89,51 +101,64 @@ impl<'a> BatchCounting<'a> {
         self.live_counts.suspect(counting.give_up());
     }
 
-    /// Reads the exact counts of the missing items and seeds them. Items whose exact counts cannot
-    /// be read in time stay without a live count. Returns the counts of those that this call
-    /// seeded.
+    /// Reads the exact counts of the missing items, and seeds those that are not cold. Items whose exact
+    /// counts cannot be read in time stay without a live count.
     async fn seed(
         &mut self,
         counting: &mut Counting,
         missing: &[ItemId],
-    ) -> anyhow::Result<Vec<(ItemId, Count)>> {
-        let due = self.backoff.due(missing, Instant::now());
-        let mut left = due.waiting().to_vec();
-        let mut exact = Vec::with_capacity(missing.len());
-        let mut is_slow = false;
-        for items in due.reads() {
-            let now = Instant::now();
-            // One slow read is enough for a batch: its items wait for no further one.
-            if is_slow || now >= self.deadline {
-                left.extend(items);
-                continue;
-            }
-            let whole = now + SEED_READ_LIMIT;
-            match self.writer.exact_counts(&items, whole.min(self.deadline)).await {
-                Ok(counts) => {
-                    self.backoff.succeeded(&items);
-                    exact.extend(counts);
-                }
-                Err(error @ (LedgerError::Cancelled | LedgerError::LongTail)) => {
-                    tracing::warn!(
-                        %error,
-                        items = items.len(),
-                        "exact counts were not read in time: their items wait"
-                    );
-                    metrics::counter!(name::SEED_TIMEOUTS).increment(1);
-                    // A read that had less time may not be slow.
-                    if whole <= self.deadline {
-                        self.backoff.failed(&items, Instant::now());
-                    }
-                    left.extend(items);
-                    is_slow = true;
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        self.live_counts.suspect(counting.leave(&left));
+        batch: &mut StoredBatch<'_>,
+    ) -> anyhow::Result<()> {
+        let exact = self.exact_counts(counting, missing).await?;
+        let Some(exact) = exact else {
+            self.live_counts.suspect(counting.leave(missing));
+            return Ok(());
+        };
+        let cold = counting.cold_counts(&exact);
+        metrics::counter!(name::COLD).increment(cold.len() as u64);
+        batch.answer(&cold);
         let seeds = counting.seeds(exact);
-        let replies = self.live_counts.seed(&seeds).await?;
-        Ok(counting.seeded(&seeds, &replies))
+        if !seeds.is_empty() {
+            let replies = self.live_counts.seed(&seeds).await?;
+            let seeded = counting.seeded(&seeds, &replies);
+            metrics::counter!(name::SEEDS).increment(seeded.len() as u64);
+            batch.answer(&seeded);
+        }
+        Ok(())
+    }
+
+    /// The exact counts of the missing items; `None`: they cannot be read in time.
+    async fn exact_counts(
+        &mut self,
+        counting: &Counting,
+        missing: &[ItemId],
+    ) -> Result<Option<Vec<ExactCount>>, LedgerError> {
+        let Some(leave) = self.backoff.may_read(Instant::now()) else {
+            return Ok(None);
+        };
+        let (cold, leased): (Vec<ItemId>, Vec<ItemId>) =
+            missing.iter().partition(|item| counting.is_cold(**item));
+        let whole = Instant::now() + SEED_READ_LIMIT;
+        let read = self.writer.exact_counts(&leased, &cold, whole.min(self.deadline));
+        match read.await {
+            Ok(counts) => {
+                self.backoff.succeeded();
+                Ok(Some(counts))
+            }
+            Err(error @ (LedgerError::Cancelled | LedgerError::LongTail)) => {
+                tracing::warn!(
+                    %error,
+                    items = missing.len(),
+                    "exact counts were not read in time: their items wait"
+                );
+                metrics::counter!(name::SEED_TIMEOUTS).increment(1);
+                // A read that had less time may not be slow.
+                if whole <= self.deadline {
+                    self.backoff.failed(leave, Instant::now());
+                }
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 }

@@ -1,10 +1,11 @@
-//! How a stored batch gets into the live counts: count → miss → exact count → seed.
+//! How a stored batch gets into the live counts: count → miss → exact count → seed. Votes on cold items only
+//! read the exact count: no live count is made for them.
 //!
 //! This is the heart of Tally, and it does no I/O. [`Counting`] says which call comes next. Its
 //! caller makes the call and hands in the reply. The server drives it over Redis and Postgres; the
 //! searches in `tests/it` drive it through every order of steps.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::domain::{Count, CountDelta, ExactCount, ItemId, TransactionId};
 use crate::live::{CountReply, Seed};
@@ -21,7 +22,9 @@ pub const SEED_LIMIT_ROUNDS: usize = 5;
 ///   expires meanwhile cannot come back.
 /// - A seed is made only under the lease of its own round.
 /// - The batch is committed before it is counted, so every exact count holds it.
-/// - An item that is given up is suspect, unless the batch adds nothing to it.
+/// - An item that is given up is suspect, unless the batch adds nothing to it, or the item is cold. Where
+///   `count` found neither a live count nor a lease, every later seed reads an exact count that holds the
+///   batch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Counting {
     transaction: TransactionId,
@@ -29,6 +32,8 @@ pub struct Counting {
     open: Vec<CountDelta>,
     /// The leases of the counts that are missing in this round.
     leases: BTreeMap<ItemId, String>,
+    /// The items of this round that are cold.
+    cold: BTreeSet<ItemId>,
     rounds_left: usize,
 }
 
@@ -37,8 +42,9 @@ pub struct Counting {
 pub enum Step {
     /// Call `count` with these deltas, then [`Counting::counted`].
     Count(Vec<CountDelta>),
-    /// Read the exact counts of these items, and seed them. First [`Counting::seeds`], then the
-    /// call `seed`, then [`Counting::seeded`].
+    /// Read the exact counts of these items, and seed those that are leased. First
+    /// [`Counting::cold_counts`] and [`Counting::seeds`], then the call `seed`, then
+    /// [`Counting::seeded`].
     Seed(Vec<ItemId>),
     /// Every item has its count.
     Done,
@@ -59,6 +65,7 @@ impl Counting {
             transaction,
             open: deltas,
             leases: BTreeMap::new(),
+            cold: BTreeSet::new(),
             rounds_left: rounds,
         }
     }
@@ -72,7 +79,7 @@ impl Counting {
     pub fn step(&self) -> Step {
         if self.open.is_empty() {
             Step::Done
-        } else if !self.leases.is_empty() {
+        } else if !self.leases.is_empty() || !self.cold.is_empty() {
             Step::Seed(self.open.iter().map(|one| one.item_id).collect())
         } else if self.rounds_left == 0 {
             Step::GiveUp
@@ -92,10 +99,31 @@ impl Counting {
                 CountReply::Miss { lease } => {
                     self.leases.insert(delta.item_id, lease);
                 }
+                CountReply::Cold => {
+                    self.cold.insert(delta.item_id);
+                }
             }
         }
-        self.open.retain(|delta| self.leases.contains_key(&delta.item_id));
+        self.open
+            .retain(|delta| self.leases.contains_key(&delta.item_id) || self.cold.contains(&delta.item_id));
         counts
+    }
+
+    /// Whether this item of [`Step::Seed`] is cold: only its count is needed.
+    pub fn is_cold(&self, item: ItemId) -> bool {
+        self.cold.contains(&item)
+    }
+
+    /// Takes the exact counts that were read for [`Step::Seed`]. Returns those of cold items: they are
+    /// known now, and nothing is left to do for them.
+    pub fn cold_counts(&mut self, exact: &[ExactCount]) -> Vec<(ItemId, Count)> {
+        let cold = std::mem::take(&mut self.cold);
+        self.open.retain(|delta| !cold.contains(&delta.item_id));
+        exact
+            .iter()
+            .filter(|exact| cold.contains(&exact.item_id))
+            .map(|exact| (exact.item_id, exact.count))
+            .collect()
     }
 
     /// Takes the exact counts that were read for [`Step::Seed`]. Returns the seeds for `seed`.
@@ -127,19 +155,22 @@ impl Counting {
         let left: HashSet<ItemId> = items.iter().copied().collect();
         self.leases.retain(|item, _| !left.contains(item));
         let is_left = |one: &mut CountDelta| left.contains(&one.item_id);
-        suspects(self.open.extract_if(.., is_left)).collect()
+        let suspects = suspects(self.open.extract_if(.., is_left), &self.cold).collect();
+        self.cold.retain(|item| !left.contains(item));
+        suspects
     }
 
     /// Ends the counting. Returns the items whose live counts are suspect: someone else may have
     /// seeded them with an exact count from before this batch's commit.
-    pub fn give_up(self) -> impl Iterator<Item = ItemId> {
-        suspects(self.open.into_iter())
+    pub fn give_up(self) -> Vec<ItemId> {
+        suspects(self.open.into_iter(), &self.cold).collect()
     }
 }
 
 /// Of the items left without a count, those whose live counts are suspect.
-fn suspects(left: impl Iterator<Item = CountDelta>) -> impl Iterator<Item = ItemId> {
-    left.filter(|one| one.delta != Count::ZERO).map(|one| one.item_id)
+fn suspects(left: impl Iterator<Item = CountDelta>, cold: &BTreeSet<ItemId>) -> impl Iterator<Item = ItemId> {
+    left.filter(|one| one.delta != Count::ZERO && !cold.contains(&one.item_id))
+        .map(|one| one.item_id)
 }
 
 #[cfg(test)]
@@ -217,7 +248,32 @@ mod tests {
         assert_eq!(counting.step(), Step::Seed(vec![item(3)]));
         assert_eq!(counting.leave(&[item(3)]), [item(3)]);
         assert_eq!(counting.step(), Step::Done);
-        assert_eq!(counting.give_up().count(), 0);
+        assert_eq!(counting.give_up(), []);
+    }
+
+    #[test]
+    fn a_cold_item_gets_its_exact_count_and_no_seed() {
+        let mut counting = batch(&[(1, 1), (2, 1), (3, 1)]);
+        counting.counted(vec![CountReply::Cold, miss("b"), CountReply::Count(9.into())]);
+        assert_eq!(counting.step(), Step::Seed(vec![item(1), item(2)]));
+        let exact = vec![exact(1, 10), exact(2, 20)];
+        assert_eq!(counting.cold_counts(&exact), [(item(1), 10.into())]);
+        let seeds = counting.seeds(exact);
+        assert_eq!(
+            seeds.iter().map(|seed| seed.exact.item_id).collect::<Vec<_>>(),
+            [item(2)]
+        );
+        counting.seeded(&seeds, &[true]);
+        assert_eq!(counting.step(), Step::Done);
+    }
+
+    #[test]
+    fn a_cold_item_that_is_left_or_given_up_is_not_suspect() {
+        let mut counting = batch(&[(1, 1), (2, 1), (3, 1)]);
+        counting.counted(vec![CountReply::Cold, miss("b"), CountReply::Cold]);
+        assert_eq!(counting.leave(&[item(1), item(2)]), [item(2)]);
+        assert_eq!(counting.step(), Step::Seed(vec![item(3)]));
+        assert_eq!(counting.give_up(), []);
     }
 
     #[test]
@@ -230,6 +286,6 @@ mod tests {
             counting.seeded(&seeds, &[false, false]);
         }
         assert_eq!(counting.step(), Step::GiveUp);
-        assert_eq!(counting.give_up().collect::<Vec<_>>(), [item(1)]);
+        assert_eq!(counting.give_up(), [item(1)]);
     }
 }

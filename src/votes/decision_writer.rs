@@ -126,7 +126,7 @@ impl DecisionWriter {
         match decided {
             Ok(decided) => {
                 let full: Vec<ItemId> = full_items(&requests, &decided);
-                self.finalize(&requests, queued, decided).await;
+                self.finalize(&requests, queued, decided, started).await;
                 unfinished.finish();
                 full.into_iter().for_each(|item| self.full.note(item));
             }
@@ -143,8 +143,8 @@ impl DecisionWriter {
         requests: &[VoteRequest],
         queued: Vec<Vec<QueuedRequest>>,
         decided: DecidedBatch,
+        begun: Instant,
     ) {
-        let started = Instant::now();
         let mut votes = Vec::new();
         for ((request, queued), decision) in requests.iter().zip(queued).zip(&decided.decisions) {
             for (at, mut one) in queued.into_iter().enumerate() {
@@ -170,7 +170,7 @@ impl DecisionWriter {
         let mut deltas = decided.deltas();
         deltas.extend(batch.reads());
         CountDelta::merge(&mut deltas);
-        let counting = BatchCounting::new(&self.live_counts, &mut self.writer, &self.backoff, started);
+        let counting = BatchCounting::new(&self.live_counts, &mut self.writer, &self.backoff, begun);
         counting.finish(decided.transaction, deltas, batch).await;
     }
 }

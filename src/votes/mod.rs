@@ -6,7 +6,7 @@
 //! - `unfinished`: a batch on its way to Postgres, whose items become suspect if it is cut off.
 //! - `batch_writer`: the task that stores and counts one batch after the other.
 //! - `counting_steps`: how a stored batch gets into the live counts, missing ones included.
-//! - `backoff`: items whose counts cannot be read in time, and how long they wait.
+//! - `backoff`: when exact counts cannot be read in time, and how long nobody tries.
 //! - `progress_notes`: notes how far the votes are counted.
 //! - `batch_counting`: the calls that `counting_steps` asks for.
 //! - `full_items`: full items, whose votes a read refuses.
@@ -33,7 +33,7 @@ mod unfinished;
 mod voiding;
 
 pub use backoff::SeedBackoff;
-pub use batch_counting::{SEED_LIMIT, SEED_READ_LIMIT};
+pub use batch_counting::{COLD_LIMIT, SEED_LIMIT, SEED_READ_LIMIT};
 pub use batch_writer::{BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD};
 pub use cast::{Cast, CastError};
 pub use counting_steps::{Counting, SEED_LIMIT_ROUNDS, Step};

@@ -33,6 +33,7 @@ mod transport;
 pub(crate) use api::api_keys::{ApiKeyBody, LIST_LIMIT_API_KEYS};
 pub(crate) use api::ballots::BALLOTS_LIMIT;
 pub(crate) use api::health::PROBE_LIMIT;
+pub(crate) use api::known_answers::KNOWN_LIMIT_AGE;
 pub(crate) use api::lists::{PAGE_DEFAULT_ITEMS, PAGE_LIMIT_ITEMS};
 pub use server::{Server, ServerOptions, start};
 pub(crate) use transport::connection::REFUSAL_LIMIT_BYTES;

@@ -16,7 +16,7 @@ use crate::cache::Cache;
 use crate::counts::{CountReader, TopLists};
 use crate::domain::Owner;
 use crate::ledger::{OperatorLedger, ServerLedger};
-use crate::live::{LiveCounts, Redis, SUSPECTS_LIMIT_ITEMS};
+use crate::live::{LiveCounts, Redis, SUSPECTS_LIMIT_ITEMS, Seeding};
 use crate::telemetry::Upkeep;
 use crate::votes::{ProgressNotes, SeedBackoff, VoteQueue};
 use crate::watching::{Reads, Watching};
@@ -64,6 +64,8 @@ pub struct ServerOptions {
     pub clients: ClientLimits,
     pub access: AccessOptions,
     pub voting: VotingOptions,
+    /// Which votes make a live count.
+    pub seeding: Seeding,
     /// The operator's Postgres login. `None`: requests that need it are refused.
     pub operator: Option<OperatorLedger>,
 }
@@ -110,6 +112,7 @@ impl Server {
             clients,
             access,
             voting,
+            seeding,
             operator,
         } = self.options;
         let operator = OperatorLogin::new(operator);
@@ -127,7 +130,7 @@ impl Server {
         let (tell_owner, owner) = watch::channel(None);
         let learning = tokio::spawn(learn_owner(self.ledger.clone(), tell_owner));
         let admission = SharedAdmission::new(voting.throttles.clone(), owner.clone());
-        let live_counts = LiveCounts::open(owner, self.redis.clone(), SUSPECTS_LIMIT_ITEMS);
+        let live_counts = LiveCounts::open(owner, self.redis.clone(), SUSPECTS_LIMIT_ITEMS, seeding);
         let top_lists = TopLists::new(self.ledger.clone());
         let ledger = self.ledger.clone();
         let shared = live_counts.clone();

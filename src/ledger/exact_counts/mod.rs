@@ -7,6 +7,7 @@
 
 mod tail;
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -55,6 +56,8 @@ struct Shared {
 /// Someone who waits for exact counts.
 struct Waiting {
     items: Vec<ItemId>,
+    /// Items of which only the count is asked for. They exist.
+    counts_only: Vec<ItemId>,
     answer: oneshot::Sender<Answer>,
 }
 
@@ -113,11 +116,12 @@ impl ExactCounts {
     /// # Errors
     /// As [`ExactCounts::read_until`].
     pub async fn read(&self, items: &[ItemId]) -> Result<Vec<ExactCount>, LedgerError> {
-        self.read_until(items, Instant::now() + self.shared.answer_limit)
+        self.read_until(items, &[], Instant::now() + self.shared.answer_limit)
             .await
     }
 
-    /// The same. What is not read at `deadline` is given up, and the connection stays.
+    /// The same, and the exact counts of further items that exist, without the revisions of their saved
+    /// counts: half the work for Postgres. What is not read at `deadline` is given up, and the connection stays.
     ///
     /// # Errors
     /// When the read was given up ([`LedgerError::Cancelled`]), or Postgres is unavailable. When more votes
@@ -125,12 +129,13 @@ impl ExactCounts {
     pub async fn read_until(
         &self,
         items: &[ItemId],
+        counts_only: &[ItemId],
         deadline: Instant,
     ) -> Result<Vec<ExactCount>, LedgerError> {
-        if items.is_empty() {
+        if items.is_empty() && counts_only.is_empty() {
             return Ok(Vec::new());
         }
-        let mut mine = self.wait(items);
+        let mut mine = self.wait(items, counts_only);
         let answer = loop {
             let mut reader = tokio::select! {
                 biased;
@@ -138,7 +143,7 @@ impl ExactCounts {
                     Ok(answer) => break answer,
                     // Whoever read for this caller has failed or is gone.
                     Err(_) => {
-                        mine = self.wait(items);
+                        mine = self.wait(items, counts_only);
                         continue;
                     }
                 },
@@ -147,7 +152,7 @@ impl ExactCounts {
             };
             match mine.try_recv() {
                 Ok(answer) => break answer,
-                Err(oneshot::error::TryRecvError::Closed) => mine = self.wait(items),
+                Err(oneshot::error::TryRecvError::Closed) => mine = self.wait(items, counts_only),
                 Err(oneshot::error::TryRecvError::Empty) => {}
             }
             let waiting = self.shared.next();
@@ -159,10 +164,13 @@ impl ExactCounts {
         }
     }
 
-    fn wait(&self, items: &[ItemId]) -> oneshot::Receiver<Answer> {
+    fn wait(&self, items: &[ItemId], counts_only: &[ItemId]) -> oneshot::Receiver<Answer> {
         let (answer, answered) = oneshot::channel();
-        let items = items.to_vec();
-        self.shared.lock().push(Waiting { items, answer });
+        self.shared.lock().push(Waiting {
+            items: items.to_vec(),
+            counts_only: counts_only.to_vec(),
+            answer,
+        });
         answered
     }
 }
@@ -174,7 +182,7 @@ impl Shared {
         waiting.retain(|one| !one.answer.is_closed());
         let mut items = 0;
         let fit = waiting.iter().take_while(|one| {
-            items += one.items.len();
+            items += one.items.len() + one.counts_only.len();
             items <= READ_LIMIT_ITEMS
         });
         let fit = fit.count().max(1).min(waiting.len());
@@ -205,13 +213,12 @@ impl Reader {
         deadline: Instant,
         pool: &Pool,
     ) -> Result<(), LedgerError> {
-        let mut items: Vec<i64> = waiting
-            .iter()
-            .flat_map(|one| &one.items)
-            .map(|id| id.get())
-            .collect();
-        items.sort_unstable();
-        items.dedup();
+        let saved = sorted(waiting.iter().flat_map(|one| &one.items));
+        let items = sorted(
+            waiting
+                .iter()
+                .flat_map(|one| one.items.iter().chain(&one.counts_only)),
+        );
         let read = loop {
             let (mut connection, was_kept) = timeout_at(deadline, self.connection.take())
                 .await
@@ -220,7 +227,7 @@ impl Reader {
                 self.tail = Tail::default();
                 self.process = Some(process(&mut connection, deadline).await?);
             }
-            match self.read(&mut connection, &items, deadline, pool).await {
+            match self.read(&mut connection, &items, &saved, deadline, pool).await {
                 Ok(read) => {
                     self.connection.keep(connection);
                     break read;
@@ -242,13 +249,14 @@ impl Reader {
         };
         let run = self.connection.run();
         for one in waiting {
-            let of = one.items.iter().filter_map(|item| {
-                let at = read.items.binary_search_by_key(&item.get(), |one| one.id).ok()?;
-                Some(read.items[at].exact(*item, read.snapshot.clone()))
+            let known = one.items.iter().filter_map(|item| {
+                let counted_at = read.saved.get(&item.get())?;
+                read.exact(*item, *counted_at)
             });
+            let counted = one.counts_only.iter().filter_map(|item| read.exact(*item, None));
             // Whoever no longer waits needs no answer.
             let _ = one.answer.send(Answer {
-                counts: of.collect(),
+                counts: known.chain(counted).collect(),
                 run,
             });
         }
@@ -260,6 +268,7 @@ impl Reader {
         &mut self,
         connection: &mut PgConnection,
         items: &[i64],
+        saved: &[i64],
         deadline: Instant,
         pool: &Pool,
     ) -> Result<Read, LedgerError> {
@@ -273,7 +282,8 @@ impl Reader {
                 items,
                 read_to,
                 &open,
-                READ_LIMIT_VOTES as i64
+                READ_LIMIT_VOTES as i64,
+                saved
             );
             let mut reading = std::pin::pin!(reading.fetch_one(&mut *connection));
             let row = match timeout_at(deadline, &mut reading).await {
@@ -334,6 +344,14 @@ impl Reader {
     }
 }
 
+/// These items in order, each once.
+fn sorted<'a>(items: impl Iterator<Item = &'a ItemId>) -> Vec<i64> {
+    let mut items: Vec<i64> = items.map(|id| id.get()).collect();
+    items.sort_unstable();
+    items.dedup();
+    items
+}
+
 /// The Postgres process that serves this connection.
 async fn process(connection: &mut PgConnection, deadline: Instant) -> Result<i32, LedgerError> {
     let process = sqlx::query_scalar!(r#"select pg_backend_pid() as "process!""#).fetch_one(connection);
@@ -377,6 +395,7 @@ struct Row {
     items: Option<Vec<i64>>,
     vote_counts: Option<Vec<i64>>,
     down_counts: Option<Vec<i64>>,
+    saved_items: Option<Vec<i64>>,
     counted_at: Option<Vec<Option<i64>>>,
 }
 
@@ -409,18 +428,17 @@ impl Row {
             .unwrap_or_default()
             .into_iter()
             .zip(self.down_counts.unwrap_or_default());
-        let rows = ids.zip(audited).zip(self.counted_at.unwrap_or_default());
-        let mut items: Vec<ReadItem> = rows
-            .map(|((id, (net, downs)), counted_at)| ReadItem {
-                id,
-                count: Count { net, downs } + beyond(id),
-                counted_at: counted_at.map(Revision::from_micros),
-            })
-            .collect();
-        items.sort_unstable_by_key(|one| one.id);
+        let counts = ids
+            .zip(audited)
+            .map(|(id, (net, downs))| (id, Count { net, downs } + beyond(id)));
+        let saved = self.saved_items.unwrap_or_default().into_iter();
+        let saved = saved.zip(self.counted_at.unwrap_or_default());
         Ok(Read {
             snapshot: Snapshot::parse(&self.snapshot)?,
-            items,
+            counts: counts.collect(),
+            saved: saved
+                .map(|(id, counted_at)| (id, counted_at.map(Revision::from_micros)))
+                .collect(),
         })
     }
 }
@@ -428,23 +446,18 @@ impl Row {
 /// What one read found.
 struct Read {
     snapshot: Snapshot,
-    /// In the order of their ids.
-    items: Vec<ReadItem>,
+    counts: HashMap<i64, Count>,
+    /// The revisions of saved counts. An item that does not exist is not there.
+    saved: HashMap<i64, Option<Revision>>,
 }
 
-struct ReadItem {
-    id: i64,
-    count: Count,
-    counted_at: Option<Revision>,
-}
-
-impl ReadItem {
-    fn exact(&self, item_id: ItemId, snapshot: Snapshot) -> ExactCount {
-        ExactCount {
+impl Read {
+    fn exact(&self, item_id: ItemId, counted_at: Option<Revision>) -> Option<ExactCount> {
+        Some(ExactCount {
             item_id,
-            count: self.count,
-            counted_at: self.counted_at,
-            snapshot,
-        }
+            count: *self.counts.get(&item_id.get())?,
+            counted_at,
+            snapshot: self.snapshot.clone(),
+        })
     }
 }

@@ -253,6 +253,6 @@ impl ServerLedger {
     /// items are left out.
     pub async fn exact_counts(&self, items: &[ItemId]) -> Result<Vec<ExactCount>, LedgerError> {
         let deadline = Instant::now() + PUBLIC_STATEMENT_LIMIT;
-        self.exact.read_until(items, deadline).await
+        self.exact.read_until(items, &[], deadline).await
     }
 }

@@ -7,6 +7,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout};
 
+use super::batch_turns::BatchTurns;
 use super::item_kind::ItemKind;
 use super::writer_progress::{Batches, WriterName, Writers};
 use crate::cache::OwnCache;
@@ -48,6 +49,7 @@ pub struct VoteWriter {
     options: PgConnectOptions,
     /// Reads exact counts for all writers.
     exact: ExactCounts,
+    turns: BatchTurns,
     session: SessionSetup,
     answer_limit: Duration,
     writers: Writers,
@@ -96,10 +98,12 @@ impl VoteWriter {
         writers: Writers,
         runs: Runs,
         exact: ExactCounts,
+        turns: BatchTurns,
     ) -> Self {
         Self {
             options,
             exact,
+            turns,
             session,
             answer_limit: database.statement_limit + ANSWER_MARGIN,
             batches: writers.add(),
@@ -108,6 +112,11 @@ impl VoteWriter {
             kept: None,
             lent: None,
         }
+    }
+
+    /// The turns of all batches of plain votes of this server.
+    pub fn turns(&self) -> BatchTurns {
+        self.turns.clone()
     }
 
     /// Gets ready for a batch: over the kept connection or a new one. The caller can then leave out
@@ -198,19 +207,20 @@ impl VoteWriter {
     }
 
     /// The exact counts of these items, under one snapshot, from the run of Postgres that stored the last
-    /// batch. Each id may be given once. Unknown items are left out. What is not read at `deadline` is
-    /// given up.
+    /// batch. Each id may be given once. Unknown items are left out. And the exact counts of `cold` items,
+    /// which exist, without `counted_at`. What is not read at `deadline` is given up.
     ///
     /// # Errors
     /// When the read was given up ([`LedgerError::Cancelled`]).
     pub async fn exact_counts(
         &self,
         items: &[ItemId],
+        cold: &[ItemId],
         deadline: Instant,
     ) -> Result<Vec<ExactCount>, LedgerError> {
         match self.kept_run() {
-            Some(run) => self.exact.only_in(run).read_until(items, deadline).await,
-            None => self.exact.read_until(items, deadline).await,
+            Some(run) => self.exact.only_in(run).read_until(items, cold, deadline).await,
+            None => self.exact.read_until(items, cold, deadline).await,
         }
     }
 

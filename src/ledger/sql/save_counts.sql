@@ -1,5 +1,5 @@
--- Saves counts to their items, each only if its revision is not below counted_at, and all
--- only in the epoch in which the counts were read.
+-- Saves counts to their items, each only if its revision is above counted_at (or the same, with the same
+-- count), and all only in the epoch in which the counts were read. So counted_at grows with each change.
 -- $1 item ids, each once; $2 counts; $3 revisions (µs); $4 the epoch's number; $5 the counts of
 -- down-votes.
 with current as materialized (
@@ -25,7 +25,9 @@ with current as materialized (
     where item.id = given.id
       -- If another worker has just written the row, Postgres checks this again on the new
       -- row.
-      and (item.counted_at is null or item.counted_at <= given.counted_at)
+      and (item.counted_at is null or item.counted_at < given.counted_at
+           or item.counted_at = given.counted_at
+              and item.vote_count = given.vote_count and item.down_count = given.down_count)
     returning item.id
 )
 select -- Null if all were written, the usual case.

@@ -19,7 +19,9 @@ with current as materialized (
          as given (id, vote_count, revision, down_count) on given.id = unlocked.id
     where item.id = unlocked.id
       and (item.counted_at is null
-           or item.counted_at <= timestamptz 'epoch' + given.revision * interval '1 microsecond')
+           or item.counted_at < timestamptz 'epoch' + given.revision * interval '1 microsecond'
+           or item.counted_at = timestamptz 'epoch' + given.revision * interval '1 microsecond'
+              and item.vote_count = given.vote_count and item.down_count = given.down_count)
     returning item.id
 )
 select array(select id from written)               as "written!",

@@ -12,10 +12,19 @@ pub struct AuditRow {
     /// The revision of the saved count; `None` if it was never saved.
     pub counted_at: Option<Revision>,
     pub exact_count: Count,
-    /// By how much the rows that may be in flight raised the exact count.
-    pub in_flight_raised: Count,
-    /// By how much they lowered it, without the sign.
-    pub in_flight_lowered: Count,
+    /// The rows that may be in flight.
+    pub in_flight: Moved,
+    /// Those that the saved count of a cold item may lack: they are in flight, or the next roll-up saves them.
+    pub unsaved: Moved,
+}
+
+/// By how much some rows moved the exact count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Those that raised it.
+    pub up: Count,
+    /// Those that lowered it, without the sign.
+    pub down: Count,
 }
 
 impl WorkerLedger {
@@ -56,13 +65,25 @@ impl WorkerLedger {
                         net: row.exact_count,
                         downs: row.exact_downs,
                     },
-                    in_flight_raised: Count {
-                        net: row.in_flight_up,
-                        downs: row.in_flight_downs_cast,
+                    in_flight: Moved {
+                        up: Count {
+                            net: row.in_flight_up,
+                            downs: row.in_flight_downs_cast,
+                        },
+                        down: Count {
+                            net: row.in_flight_down,
+                            downs: row.in_flight_downs_taken_back,
+                        },
                     },
-                    in_flight_lowered: Count {
-                        net: row.in_flight_down,
-                        downs: row.in_flight_downs_taken_back,
+                    unsaved: Moved {
+                        up: Count {
+                            net: row.unsaved_up,
+                            downs: row.unsaved_downs_cast,
+                        },
+                        down: Count {
+                            net: row.unsaved_down,
+                            downs: row.unsaved_downs_taken_back,
+                        },
                     },
                 })
             })

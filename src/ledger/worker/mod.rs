@@ -13,14 +13,14 @@ mod rules;
 mod save_counts;
 mod spread;
 
-pub use audit::AuditRow;
+pub use audit::{AuditRow, Moved};
 pub use crashed_writers::{Progress, WriterProgress};
 pub use delete_old_rows::IDEMPOTENCY_KEY_AGE;
 pub use heartbeat::{EndedPass, Heartbeat, WORKER_LIMIT_SILENCE};
 pub use jobs::{JOB_LEASE_LIFE, Job, JobAttempt, JobLease, RunOutcome};
-pub use roll_up::{ROLL_UP_LIMIT_IDS, RollUpProgress};
+pub use roll_up::{ROLL_UP_LIMIT_IDS, RollUpProgress, SavingProgress};
 pub use rules::BrokenPage;
-pub use save_counts::{DEADLOCK_LIMIT_TRIES, EpochNumber, RebuiltCount, SaveOutcome};
+pub use save_counts::{DEADLOCK_LIMIT_TRIES, EpochNumber, RebuiltCount, SaveOutcome, SavedState};
 pub use spread::Pacing;
 pub(crate) use spread::{SUM_REST_LIMIT, WRITE_REST_LIMIT};
 

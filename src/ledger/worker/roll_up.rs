@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::WorkerLedger;
 use super::jobs::{JobLease, hold};
 use super::spread::{Pacing, Statements};
-use crate::domain::VoteId;
+use crate::domain::{Count, CountDelta, ItemId, VoteId};
 use crate::ledger::fitness::check_steps;
 use crate::ledger::pool::InUse;
 use crate::ledger::safe_vote_id::SafeVoteId;
@@ -20,13 +20,26 @@ use crate::ledger::{LedgerError, Overtaken, UnfitDatabase};
 pub const ROLL_UP_LIMIT_IDS: i64 = 1_000_000;
 
 /// How far the roll-up is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RollUpProgress {
     /// Every vote with an id up to this one is in its item's audited count, and in its recent changes
     /// unless it is old.
     pub watermark: VoteId,
     /// How many votes there are up to the watermark.
     pub votes: i64,
+    /// The last vote id that was drawn.
+    pub drawn: VoteId,
+    /// The sums of the votes that were rolled up, in the order of the items. What is cold of them is to be
+    /// saved: see [`WorkerLedger::note_saved`].
+    pub sums: Vec<CountDelta>,
+}
+
+/// How far the counts of cold items are saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SavingProgress {
+    /// Every vote up to this id is in a live count or in a saved count.
+    pub saved: VoteId,
+    pub watermark: VoteId,
     /// The last vote id that was drawn.
     pub drawn: VoteId,
 }
@@ -39,6 +52,58 @@ impl WorkerLedger {
         )
         .fetch_one(&self.database.pool)
         .await?)
+    }
+
+    /// How far the counts of cold items are saved.
+    pub async fn saving_progress(&self) -> Result<SavingProgress, LedgerError> {
+        let row = sqlx::query!(
+            r#"select saved_vote_id, vote_id, last_value as "drawn!" from watermark, vote_id_seq"#
+        )
+        .fetch_one(&self.database.pool)
+        .await?;
+        Ok(SavingProgress {
+            saved: VoteId::new(row.saved_vote_id),
+            watermark: VoteId::new(row.vote_id),
+            drawn: VoteId::new(row.drawn),
+        })
+    }
+
+    /// The items of the votes above `after`, up to `last`, in order.
+    pub async fn items_of_votes(&self, after: VoteId, last: VoteId) -> Result<Vec<ItemId>, LedgerError> {
+        let ids = sqlx::query_scalar!(
+            "select distinct item_id from vote where id > $1 and id <= $2 order by item_id",
+            after.get(),
+            last.get()
+        )
+        .fetch_all(&self.database.pool)
+        .await?;
+        Ok(ids.into_iter().filter_map(ItemId::new).collect())
+    }
+
+    /// Notes that every vote up to this id, which is rolled up, is in a live count or in a saved count.
+    ///
+    /// # Errors
+    /// When the lease is lost, or another Postgres said what is safe, as [`WorkerLedger::roll_up_votes`].
+    pub async fn note_saved(
+        &self,
+        lease: &JobLease,
+        safe: &SafeVoteId,
+        up_to: VoteId,
+    ) -> Result<(), LedgerError> {
+        let mut transaction = self.database.pool.begin().await?;
+        let noted = async {
+            check_incarnation(&mut transaction, safe).await?;
+            hold(&mut *transaction, lease).await?;
+            sqlx::query!(
+                "update watermark set saved_vote_id = $1 where saved_vote_id < $1 and vote_id >= $1",
+                up_to.get()
+            )
+            .execute(&mut *transaction)
+            .await?;
+            Ok(())
+        };
+        let noted = noted.await;
+        transaction.end(noted).await
     }
 
     /// Rolls up one chunk of the votes between the watermark and the safe id. The chunk has up to
@@ -78,13 +143,7 @@ async fn roll_up(
     limit_ids: i64,
     pacing: Pacing,
 ) -> Result<Option<RollUpProgress>, LedgerError> {
-    // A failover may have come since the safe id was read. This transaction would not survive one.
-    let incarnation = sqlx::query_scalar!("select token from incarnation where xmin = drawn_by::xid")
-        .fetch_optional(&mut *connection)
-        .await?;
-    if incarnation.as_ref() != Some(&safe.incarnation) {
-        return Err(LedgerError::Overtaken(Overtaken::OtherIncarnation));
-    }
+    check_incarnation(connection, safe).await?;
     let begin = sqlx::query!(
         r#"select vote_id as watermark,
                   -- A list of a day begins later, in a full hour.
@@ -135,7 +194,20 @@ async fn roll_up(
         watermark: VoteId::new(moved.vote_id),
         votes: moved.vote_total,
         drawn: VoteId::new(moved.drawn),
+        sums: item_sums(&sums.of),
     }))
+}
+
+/// Checks that the Postgres that said what is safe is still the same. A failover may have come since. This
+/// transaction would not survive one.
+async fn check_incarnation(connection: &mut InUse, safe: &SafeVoteId) -> Result<(), LedgerError> {
+    let incarnation = sqlx::query_scalar!("select token from incarnation where xmin = drawn_by::xid")
+        .fetch_optional(&mut *connection)
+        .await?;
+    if incarnation.as_ref() != Some(&safe.incarnation) {
+        return Err(LedgerError::Overtaken(Overtaken::OtherIncarnation));
+    }
+    Ok(())
 }
 
 /// Notes that everything up to the safe id is rolled up.
@@ -277,6 +349,17 @@ fn by_item(sums: &BTreeMap<ItemSpan, Sum>) -> Vec<(i64, Sum)> {
         }
     }
     of_items
+}
+
+/// Pure: the sums of each item, in the order of the items.
+fn item_sums(sums: &BTreeMap<ItemSpan, Sum>) -> Vec<CountDelta> {
+    let delta = |(item, Sum { net, downs })| {
+        Some(CountDelta {
+            item_id: ItemId::new(item)?,
+            delta: Count { net, downs },
+        })
+    };
+    by_item(sums).into_iter().filter_map(delta).collect()
 }
 
 /// The last id before the next vote above `after`, at most `last`. In between there are no votes,

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use super::WorkerLedger;
-use crate::domain::{CountToSave, ExactCount, ItemId, Revision};
+use crate::domain::{CountDelta, CountToSave, ExactCount, ItemId, Revision};
 use crate::ledger::error::{is_deadlock, is_lock_timeout};
 use crate::ledger::{LedgerError, Overtaken};
 
@@ -46,6 +46,16 @@ impl SaveOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EpochNumber(i64);
 
+/// A moment in Postgres. What was saved before it has no vote that was drawn after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavedState {
+    /// All transactions with lower ids have ended. Without the id's epoch, as a row's `xmin` is.
+    xmin: String,
+    epoch: EpochNumber,
+    /// The incarnation of Postgres that it is of; `None`: that is not known yet.
+    pub incarnation: Option<String>,
+}
+
 /// An exact count to write to its item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RebuiltCount {
@@ -79,8 +89,8 @@ impl WorkerLedger {
         Ok(())
     }
 
-    /// Saves counts to their items. A count is saved only if its revision is not below the item's
-    /// `counted_at`. Each item may be given once.
+    /// Saves counts to their items. A count is saved only if its revision is above the item's
+    /// `counted_at`, or is that of the same count. Each item may be given once.
     ///
     /// # Errors
     /// When Postgres is unavailable or too slow: each item then has its old or its new count. When
@@ -207,6 +217,52 @@ impl WorkerLedger {
             return Err(LedgerError::Overtaken(Overtaken::EpochEnded));
         }
         Ok(item_ids(saved.written))
+    }
+
+    /// What is so now of all that is saved: see [`SavedState`].
+    pub async fn saved_state(&self) -> Result<SavedState, LedgerError> {
+        let row = sqlx::query!(
+            r#"select (pg_snapshot_xmin(pg_current_snapshot())::text::numeric % 4294967296)::text as "xmin!",
+                      number, (select token from incarnation where xmin = drawn_by::xid) as incarnation
+               from epoch"#
+        )
+        .fetch_one(&self.database.pool)
+        .await?;
+        Ok(SavedState {
+            xmin: row.xmin,
+            epoch: EpochNumber(row.number),
+            incarnation: row.incarnation,
+        })
+    }
+
+    /// Saves the audited counts of cold items, to which a roll-up has just added these sums. An item is written
+    /// only if its saved count was the audited count before, and nobody has written its row since `unwritten`.
+    /// Its new revision is `revision`, unless it has a higher one. Returns the items that were written; `None`:
+    /// all.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable or too slow, or someone has locked one of the rows: then none is written.
+    pub async fn save_audited_counts(
+        &self,
+        sums: &[CountDelta],
+        revision: Revision,
+        unwritten: &SavedState,
+    ) -> Result<Option<HashSet<ItemId>>, LedgerError> {
+        let ids: Vec<i64> = sums.iter().map(|one| one.item_id.get()).collect();
+        let nets: Vec<i64> = sums.iter().map(|one| one.delta.net).collect();
+        let downs: Vec<i64> = sums.iter().map(|one| one.delta.downs).collect();
+        let saved = sqlx::query_file!(
+            "src/ledger/sql/save_audited_counts.sql",
+            &ids,
+            &nets,
+            &downs,
+            revision.micros(),
+            unwritten.xmin,
+            unwritten.epoch.0
+        )
+        .fetch_one(&self.database.pool)
+        .await?;
+        Ok(saved.written.map(item_ids))
     }
 }
 

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Value;
 use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Value};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -16,6 +16,7 @@ use super::breaker::{CircuitBreaker, Generation};
 use super::repair_suspects;
 use super::state::State;
 use super::suspects::{SUSPECTS_LIMIT_ITEMS, Suspects};
+use super::warm_items::{Seeding, WarmItems};
 use crate::domain::{Count, CountDelta, ExactCount, ItemId, Owner, Revision, TransactionId};
 use crate::live::counter::{CounterParts, READ_LIMIT_KEYS, read_values, values};
 use crate::live::scripts::{self, fresh_token, text};
@@ -34,6 +35,8 @@ pub enum CountReply {
     Count(Count),
     /// There is no live count. The holder of this lease may seed one.
     Miss { lease: String },
+    /// There is no live count, and none is to be made: the item is cold. The roll-up saves its count.
+    Cold,
 }
 
 /// What a missing live count is seeded with.
@@ -58,6 +61,8 @@ pub enum LiveRead {
     Count(LiveCount),
     /// There is no live count, and the saved count may be behind: a rebuild is requested.
     Rebuilding,
+    /// There is no live count, and the saved count may be behind: there were votes on cold items lately.
+    Cold,
     /// There is no live count: the saved count is right.
     Absent,
 }
@@ -87,24 +92,31 @@ impl LiveCounts {
     /// Starts the repair task, which ends with the last clone or the runtime. The circuit breaker
     /// stays open until the task has reached Redis and `owner` says which Tally this is, and as
     /// long as the keys in Redis belong to another Tally.
-    pub fn open(owner: watch::Receiver<Option<Owner>>, redis: Redis, suspects_limit_items: usize) -> Self {
-        Self::start(owner, redis, suspects_limit_items, true)
+    pub fn open(
+        owner: watch::Receiver<Option<Owner>>,
+        redis: Redis,
+        suspects_limit_items: usize,
+        seeding: Seeding,
+    ) -> Self {
+        Self::start(owner, redis, suspects_limit_items, seeding, true)
     }
 
     /// The same beside a server's own, with its own suspects. The metrics do not show them.
     pub fn open_beside(owner: watch::Receiver<Option<Owner>>, redis: Redis) -> Self {
-        Self::start(owner, redis, SUSPECTS_LIMIT_ITEMS, false)
+        Self::start(owner, redis, SUSPECTS_LIMIT_ITEMS, Seeding::Warm, false)
     }
 
     fn start(
         owner: watch::Receiver<Option<Owner>>,
         redis: Redis,
         suspects_limit_items: usize,
+        seeding: Seeding,
         is_shown: bool,
     ) -> Self {
         let state = Arc::new(State {
             breaker: CircuitBreaker::new(is_shown),
             suspects: Suspects::new(suspects_limit_items),
+            warm_items: WarmItems::new(seeding),
             wake_repair: Notify::new(),
             back_pressure: tokio::sync::RwLock::default(),
             redis,
@@ -155,6 +167,10 @@ impl LiveCounts {
                 .filter(|one| one.delta != Count::ZERO)
                 .map(|one| one.item_id)
         };
+        let warm = self
+            .state
+            .warm_items
+            .among(deltas.iter().map(|one| one.item_id), Instant::now());
         let counted = self.call(async |mut connection| {
             let replies = scripts::COUNT.call(
                 &mut connection,
@@ -166,20 +182,26 @@ impl LiveCounts {
                 },
                 |command, one| {
                     let Count { net, downs } = one.delta;
-                    if downs == 0 {
-                        command.arg(net);
-                    } else {
-                        command.arg(format!("{net},{downs}"));
-                    }
+                    match (downs, warm.contains(one.item_id)) {
+                        (0, false) => command.arg(net),
+                        (downs, false) => command.arg(format!("{net},{downs}")),
+                        (downs, true) => command.arg(format!("{net},{downs}!")),
+                    };
                 },
             );
             replies.await?.into_iter().map(counted).collect()
         });
-        counted.await.map_err(|failed| {
+        let counted: Vec<CountReply> = counted.await.map_err(|failed| {
             // Before the circuit breaker opens, so that it does not close again without them.
             self.state.suspects.add(items(), Instant::now());
             self.open_breaker(failed)
-        })
+        })?;
+        let replies = deltas.iter().zip(&counted);
+        let cold = replies.filter(|(_, reply)| **reply == CountReply::Cold);
+        self.state
+            .warm_items
+            .note(cold.map(|(delta, _)| delta.item_id), Instant::now());
+        Ok(counted)
     }
 
     /// Seeds missing live counts under their leases. Returns for each whether it was seeded. If
@@ -216,21 +238,30 @@ impl LiveCounts {
             return Ok(Vec::new());
         }
         let keys = self.state.redis.keys();
-        let commands = items
+        let mut commands: Vec<Cmd> = items
             .chunks(READ_LIMIT_KEYS)
-            .map(|items| read_values(keys, items));
+            .map(|items| read_values(keys, items))
+            .collect();
+        // Not before the counters: whoever clears the token has saved the counts before.
+        if let Some(last) = commands.last_mut() {
+            last.arg(keys.cold());
+        }
         let read = self.call(async |mut connection| {
-            let replies = scripts::send(&mut connection, commands).await?;
+            let replies = scripts::send(&mut connection, commands.into_iter()).await?;
             let values = replies.into_iter().map(values).collect::<Result<Vec<_>, _>>()?;
             Ok(values.into_iter().flatten().collect::<Vec<_>>())
         });
-        let read = read.await.map_err(|failed| self.open_breaker(failed))?;
+        let mut read = read.await.map_err(|failed| self.open_breaker(failed))?;
+        let without_count = match read.pop().flatten() {
+            Some(_) => LiveRead::Cold,
+            None => LiveRead::Absent,
+        };
         let mut unreadable = Vec::new();
         let mut reads = Vec::with_capacity(items.len());
         for (item, value) in items.iter().zip(read) {
             reads.push(match value.as_deref().map(CounterParts::read) {
-                None => LiveRead::Absent,
-                Some(Some(parts)) => live_read(&parts),
+                None => without_count,
+                Some(Some(parts)) => live_read(&parts, without_count),
                 // Someone else has written this counter. It is invalidated; the others are well.
                 Some(None) => {
                     unreadable.push(*item);
@@ -241,6 +272,13 @@ impl LiveCounts {
         if !unreadable.is_empty() {
             self.suspect(unreadable);
         }
+        let without = items
+            .iter()
+            .zip(&reads)
+            .filter(|(_, read)| **read == without_count);
+        self.state
+            .warm_items
+            .note(without.map(|(item, _)| *item), Instant::now());
         Ok(reads)
     }
 
@@ -337,6 +375,7 @@ impl LiveCounts {
 fn counted(reply: Value) -> Result<CountReply, LiveError> {
     let counted = match &reply {
         Value::Int(net) => Some(CountReply::Count((*net).into())),
+        kind if text(kind) == Some("COLD") => Some(CountReply::Cold),
         Value::Array(parts) => match parts.as_slice() {
             [Value::Int(net), Value::Int(downs)] => Some(CountReply::Count(Count {
                 net: *net,
@@ -352,14 +391,14 @@ fn counted(reply: Value) -> Result<CountReply, LiveError> {
     counted.ok_or_else(|| scripts::COUNT.unexpected(reply))
 }
 
-/// What a counter says.
-fn live_read(parts: &CounterParts) -> LiveRead {
+/// What a counter says; `without_count`: if it holds neither a live count nor a rebuild request.
+fn live_read(parts: &CounterParts, without_count: LiveRead) -> LiveRead {
     match parts.live() {
         Some(count) => LiveRead::Count(LiveCount {
             count,
             saved: (parts.saved == parts.revision).then(|| Revision::from_micros(parts.saved)),
         }),
-        None if parts.request.is_empty() => LiveRead::Absent,
+        None if parts.request.is_empty() => without_count,
         None => LiveRead::Rebuilding,
     }
 }

@@ -3,6 +3,7 @@
 //! - `live_counts`: the calls, over a connection for each thread.
 //! - `breaker`: the circuit breaker, which all threads share.
 //! - `suspects`: the items whose live count may be wrong.
+//! - `warm_items`: which votes make a live count.
 //! - `throttles`: places in the windows of throttles.
 //! - `state`: what the calls and the repair task share.
 //! - `repair_suspects`: the task that invalidates suspects and closes the circuit breaker.
@@ -13,9 +14,11 @@ mod repair_suspects;
 mod state;
 mod suspects;
 mod throttles;
+mod warm_items;
 
 pub(crate) use live_counts::BACK_PRESSURE_LIMIT;
 pub use live_counts::{CountReply, LiveCount, LiveCounts, LiveRead, Seed};
 pub(crate) use suspects::REPAIR_LIMIT_ITEMS;
 pub use suspects::SUSPECTS_LIMIT_ITEMS;
 pub use throttles::THROTTLE_CALL_LIMIT_ATTEMPTS;
+pub use warm_items::Seeding;

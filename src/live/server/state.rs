@@ -4,6 +4,7 @@ use tokio::sync::{Notify, watch};
 
 use super::breaker::CircuitBreaker;
 use super::suspects::Suspects;
+use super::warm_items::WarmItems;
 use crate::domain::Owner;
 use crate::live::{LiveError, Redis};
 
@@ -11,6 +12,7 @@ use crate::live::{LiveError, Redis};
 pub(super) struct State {
     pub breaker: CircuitBreaker,
     pub suspects: Suspects,
+    pub warm_items: WarmItems,
     pub wake_repair: Notify,
     /// The repair task holds this when suspects come faster than it clears them. Until the circuit
     /// breaker closes, a caller that finds it open waits here and adds no suspects.

@@ -68,6 +68,13 @@ impl Counters {
         Ok(counters)
     }
 
+    /// Redis' time.
+    pub async fn time(&self) -> Result<RedisTime, LiveError> {
+        let mut connection = self.redis.get().await?;
+        let (seconds, micros): (i64, i64) = redis::cmd("TIME").query_async(&mut *connection).await?;
+        Ok(RedisTime::from_time_reply(seconds, micros))
+    }
+
     /// What stands in the place of an item's counter, with its key.
     ///
     /// # Errors

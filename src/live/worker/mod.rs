@@ -1,9 +1,11 @@
 //! The sync worker's calls of Redis, over the connections of a pool.
 //!
 //! - `counters`: read, mark saved, expire, invalidate, clear rebuild requests.
+//! - `cold`: whether saved counts may lack votes on cold items.
 //! - `scan`: find the unsaved counters, or all.
 //! - `epoch`: know whether Redis still has the data that was written to it.
 
+mod cold;
 mod counters;
 mod epoch;
 mod scan;

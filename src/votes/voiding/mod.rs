@@ -76,15 +76,15 @@ impl Voider {
         voiding: VoidingId,
         direction: Direction,
     ) -> Result<VoidedChunk, InsertError> {
+        let begun = Instant::now();
         let stored = match direction {
             Direction::Void => self.writer.void(voiding, self.run).await,
             Direction::Undo => self.writer.undo(voiding, self.run).await,
         };
         if let Ok(chunk) = &stored {
-            let started = Instant::now();
             let deltas = chunk.deltas.clone();
             let nobody_waits = StoredBatch::new(Vec::new(), &self.metrics);
-            BatchCounting::new(&self.live_counts, &mut self.writer, &self.backoff, started)
+            BatchCounting::new(&self.live_counts, &mut self.writer, &self.backoff, begun)
                 .finish(chunk.transaction, deltas, nobody_waits)
                 .await;
         }

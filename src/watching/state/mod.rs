@@ -276,7 +276,7 @@ impl WatchedItem {
             Some(missing) => {
                 if !std::mem::replace(&mut self.is_missing, true) {
                     self.due = self.due.min(now);
-                } else if missing == LiveRead::Rebuilding || !read.is_current {
+                } else if missing != LiveRead::Absent || !read.is_current {
                     self.due = self.due.min(now + READ_AGAIN_EVERY);
                 }
                 false

@@ -10,7 +10,7 @@ use crate::web::transport::tags::matches;
 
 /// How long an answer is remembered. An answer of 304 may be this old in what does not change with votes,
 /// such as a name or whether a poll is open.
-const KNOWN_LIMIT_AGE: Duration = Duration::from_millis(500);
+pub(crate) const KNOWN_LIMIT_AGE: Duration = Duration::from_millis(500);
 /// The most counts in the answers that one thread remembers: a few megabytes.
 const KNOWN_LIMIT_COUNTS: usize = 50_000;
 

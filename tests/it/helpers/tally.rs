@@ -12,7 +12,7 @@ use tally::app::{self, StoreUrls};
 use tally::domain::{self, Count, Item, ItemId, ItemName, NewVote, Owner, VoterId};
 use tally::ledger::{Job, JobLease, LedgerError, Role, ServerLedger, WorkerLedger};
 use tally::live::{
-    CounterParts, Counters, KeyPrefix, LiveCounts, Redis, SERVER_ANSWER_LIMIT, SUSPECTS_LIMIT_ITEMS,
+    CounterParts, Counters, KeyPrefix, LiveCounts, Redis, SERVER_ANSWER_LIMIT, SUSPECTS_LIMIT_ITEMS, Seeding,
 };
 use tally::sync::{SyncOptions, Worker};
 use tally::votes::{SeedBackoff, VoteQueue};
@@ -112,6 +112,8 @@ fn server(stores: &Stores, edit: impl FnOnce(&mut ServerOptions)) -> Server {
             ..AccessOptions::default()
         },
         voting: VotingOptions::default(),
+        // Most tests look at live counts after a first vote. Those of cold items edit this.
+        seeding: Seeding::All,
         operator: Some(
             app::operator(&stores.login_url(Role::Operator), "test server operator").expect("a URL"),
         ),
@@ -329,6 +331,18 @@ impl Tally {
             .expect("Postgres answers")
     }
 
+    /// Rolls up until every vote is in a live or in a saved count.
+    pub async fn roll_up_all(&self) {
+        let worker = self.worker();
+        // A server notes every 250 ms which votes are counted.
+        super::eventually("all votes are rolled up and saved", async || {
+            worker.roll_up().await.expect("a roll-up");
+            let progress = self.ledger.saving_progress().await.expect("Postgres answers");
+            (progress.saved == progress.drawn).then_some(())
+        })
+        .await;
+    }
+
     /// Flushes until nothing changes.
     /// Then the item's ledger, saved count and live count must agree.
     pub async fn assert_exact_when_quiescent(&self, item: ItemId) {
@@ -389,6 +403,7 @@ pub fn live_counts_limited_to(tally: &Tally, suspects_limit_items: usize) -> Liv
         owner(&tally.server_ledger),
         redis(&tally.stores.redis_login_url(Role::Server)),
         suspects_limit_items,
+        Seeding::All,
     )
 }
 
@@ -401,9 +416,9 @@ pub fn some_owner() -> Owner {
 }
 
 /// The live counts of [`some_owner`], in a Redis that no other Tally uses.
-pub fn live_counts_of(redis_url: &str) -> LiveCounts {
+pub fn live_counts_of(redis_url: &str, seeding: Seeding) -> LiveCounts {
     let owner = watch::channel(Some(some_owner())).1;
-    LiveCounts::open(owner, redis(redis_url), SUSPECTS_LIMIT_ITEMS)
+    LiveCounts::open(owner, redis(redis_url), SUSPECTS_LIMIT_ITEMS, seeding)
 }
 
 /// Which Tally this is, once its Postgres has answered.

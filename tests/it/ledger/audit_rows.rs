@@ -87,10 +87,12 @@ async fn rows_of_an_audit_have_the_exact_counts_and_those_in_flight_wherever_the
                 assert_eq!(row.exact_count, raised + -lowered, "watermark {watermark}");
                 let in_flight = model(item, &ROWS[after..]);
                 assert_eq!(
-                    (row.in_flight_raised, row.in_flight_lowered),
+                    (row.in_flight.up, row.in_flight.down),
                     in_flight,
                     "watermark {watermark}, in flight after {after}"
                 );
+                // No roll-up has saved anything.
+                assert_eq!((row.unsaved.up, row.unsaved.down), (raised, lowered));
             }
         }
         let exact = ledger.exact_counts(&items).await.expect("counts");

@@ -313,10 +313,10 @@ async fn exact_counts_are_read_over_one_connection_also_after_a_read_that_failed
         .await
         .expect("Postgres answers")
     };
-    writer.exact_counts(&[x], soon()).await.expect("counts");
+    writer.exact_counts(&[x], &[], soon()).await.expect("counts");
     let first = readers().await;
     assert_eq!(first.len(), 1);
-    writer.exact_counts(&[x], soon()).await.expect("counts");
+    writer.exact_counts(&[x], &[], soon()).await.expect("counts");
     assert_eq!(readers().await, first, "it reads over one connection");
     let statements = "create function stumble() returns boolean language plpgsql as $$
          begin
@@ -331,9 +331,9 @@ async fn exact_counts_are_read_over_one_connection_also_after_a_read_that_failed
         .expect("the owner may");
     read_under(&pool, "watermark", "stumble()").await;
     let deadline = Instant::now() + Duration::from_millis(100);
-    let failed = writer.exact_counts(&[x], deadline).await;
+    let failed = writer.exact_counts(&[x], &[], deadline).await;
     assert!(matches!(failed, Err(LedgerError::Postgres(_))), "{failed:?}");
     read_plainly(&pool, "watermark").await;
-    writer.exact_counts(&[x], soon()).await.expect("counts");
+    writer.exact_counts(&[x], &[], soon()).await.expect("counts");
     assert_eq!(readers().await, first, "Postgres has said how the read ended");
 }

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use tally::domain::{CountToSave, ItemId, Revision, TransactionId};
-use tally::ledger::{LedgerError, Overtaken, RebuiltCount};
+use tally::domain::{CountDelta, CountToSave, ItemId, Revision, TransactionId};
+use tally::ledger::{LedgerError, Overtaken, RebuiltCount, Role, SavedState};
 
 use super::{item, items, vote};
 use crate::helpers::stores::{Stores, blocker};
@@ -80,10 +80,83 @@ async fn a_count_is_saved_only_forward_in_counted_at() {
         (false, 5.into(), Some(micros)),
         "an older one is refused"
     );
-    assert_eq!(save(6.into(), micros).await, (true, 6.into(), Some(micros)));
+    assert_eq!(
+        save(6.into(), micros).await,
+        (false, 5.into(), Some(micros)),
+        "another count with the same revision is refused"
+    );
+    assert_eq!(
+        save(5.into(), micros).await,
+        (true, 5.into(), Some(micros)),
+        "the same count may be saved twice"
+    );
     assert_eq!(
         save(7.into(), micros + 1).await,
         (true, 7.into(), Some(micros + 1))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn audited_counts_are_saved_over_those_before_unless_somebody_has_written_the_row_or_another_epoch_began()
+ {
+    let stores = Stores::start().await;
+    // The worker's own login, with its rights.
+    let worker = ledger(&stores.login_url(Role::Worker));
+    let server = server_ledger(&stores.database_url);
+    let x = item(&server).await;
+    worker.check().await.expect("a database that is fit");
+    let audit = async |count: i64| {
+        sqlx::query(
+            "insert into audited_count values ($1, $2, 0)
+             on conflict (item_id) do update set vote_count = excluded.vote_count",
+        )
+        .bind(x.get())
+        .bind(count)
+        .execute(&stores.pool())
+        .await
+        .expect("the owner may");
+    };
+    let (revision, later) = (Revision::from_micros(1_000_000), Revision::from_micros(2_000_000));
+    let save = async |sum: i64, revision, before: &SavedState| {
+        let sums = [CountDelta {
+            item_id: x,
+            delta: sum.into(),
+        }];
+        let saved = worker.save_audited_counts(&sums, revision, before).await;
+        let item = server.item_reader().read(&[x]).await.expect("Postgres").remove(0);
+        let is_saved = saved.expect("a save").is_none();
+        (is_saved, item.saved_count.net, item.counted_at)
+    };
+    let before = worker.saved_state().await.expect("Postgres answers");
+    audit(3).await;
+    assert_eq!(save(3, revision, &before).await, (true, 3, Some(revision)));
+    audit(5).await;
+    assert_eq!(
+        save(2, later, &before).await,
+        (false, 3, Some(revision)),
+        "the row was written since"
+    );
+    let now = worker.saved_state().await.expect("Postgres answers");
+    assert_eq!(
+        save(1, later, &now).await,
+        (false, 3, Some(revision)),
+        "the saved count was not the audited one before"
+    );
+    assert_eq!(save(2, later, &now).await, (true, 5, Some(later)));
+    audit(6).await;
+    let now = worker.saved_state().await.expect("Postgres answers");
+    worker.begin_epoch().await.expect("Postgres answers");
+    assert_eq!(
+        save(1, later, &now).await,
+        (false, 5, Some(later)),
+        "another epoch"
+    );
+    let now = worker.saved_state().await.expect("Postgres answers");
+    let above = Revision::from_micros(later.micros() + 1);
+    assert_eq!(
+        save(1, revision, &now).await,
+        (true, 6, Some(above)),
+        "above the last revision"
     );
 }
 

@@ -168,7 +168,7 @@ async fn all_who_ask_during_a_read_share_the_next_one() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
-    let cancelled = server.writer().exact_counts(&[x], Instant::now()).await;
+    let cancelled = server.writer().exact_counts(&[x], &[], Instant::now()).await;
     assert!(matches!(cancelled, Err(LedgerError::Cancelled)), "{cancelled:?}");
     blocking.rollback().await.expect("an end");
     for one in asked {
@@ -193,7 +193,7 @@ async fn who_waits_for_a_read_that_is_cut_off_gets_an_answer_by_another() {
     let writer = server.writer();
     let gives_up = tokio::spawn(async move {
         let soon = Instant::now() + Duration::from_millis(300);
-        writer.exact_counts(&[x], soon).await
+        writer.exact_counts(&[x], &[], soon).await
     });
     until_blocked(&pool, "").await;
     let ask = || {

@@ -41,6 +41,7 @@ impl OneTally {
                 ..AccessOptions::default()
             },
             voting: VotingOptions::default(),
+            seeding: tally::live::Seeding::Warm,
             operator: None,
         };
         let server = app::server(&urls, server_options, "test server", metrics()).expect("a free port");

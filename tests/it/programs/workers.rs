@@ -6,7 +6,9 @@ use serde_json::json;
 
 use super::processes::{replay, saved, votes};
 use crate::helpers::eventually;
-use crate::helpers::programs::{SYNC_WORKER, TALLY, command, run, start_server, start_worker, stop, text};
+use crate::helpers::programs::{
+    SYNC_WORKER, TALLY, command, run, start_server, start_server_with, start_worker, stop, text,
+};
 use crate::helpers::stores::{Stores, blocker, until_blocked};
 
 async fn rows(stores: &Stores) -> i64 {
@@ -60,7 +62,7 @@ async fn once_flushes_and_audits_and_exits_with_0_only_when_nothing_was_wrong() 
 #[tokio::test(flavor = "multi_thread")]
 async fn audit_with_repair_repairs_what_is_wrong() {
     let stores = Stores::start().await;
-    let (_server, base) = start_server(&stores, "server").await;
+    let (_server, base) = start_server_with(&stores, "server", &[("TALLY_SEED_ALL", "true")]).await;
     replay(&stores, &votes(10, 3), &base).await;
     let mut redis = stores.redis_connection().await;
     testkit::counters::change(&mut redis, "tally:{1}", |parts| parts.count += 5)
@@ -105,7 +107,8 @@ async fn the_worker_flushes_at_sigterm_and_exits_with_0() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_worker_stops_at_sigterm_in_the_middle_of_a_long_scan() {
     let stores = Stores::start().await;
-    let (_server, base) = start_server(&stores, "server").await;
+    // All votes make live counts, which the scan saves.
+    let (_server, base) = start_server_with(&stores, "server", &[("TALLY_SEED_ALL", "true")]).await;
     let items = 10_000;
     let (code, output) = replay(&stores, &votes(1, items), &base).await;
     assert_eq!(code, Some(0), "{output}");

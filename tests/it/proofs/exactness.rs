@@ -3,7 +3,7 @@
 use sqlx::postgres::PgPoolOptions;
 use tally::domain::{CountDelta, ExactCount, ItemId, RUNNING_LIMIT_TRANSACTIONS, TransactionId};
 use tally::ledger::{Role, ServerLedger, WorkerLedger};
-use tally::live::{CountReply, LiveCounts, SUSPECTS_LIMIT_ITEMS, Seed};
+use tally::live::{CountReply, LiveCounts, SUSPECTS_LIMIT_ITEMS, Seed, Seeding};
 
 use crate::helpers::stores::Stores;
 use crate::helpers::tally::{
@@ -29,6 +29,7 @@ impl Steps {
             owner(&server),
             redis(&stores.redis_login_url(Role::Server)),
             SUSPECTS_LIMIT_ITEMS,
+            Seeding::All,
         );
         let live_counts = connected(live_counts).await;
         let item = made_item(&server, "x").await;
@@ -72,7 +73,7 @@ impl Steps {
     async fn lease(&self, transaction: TransactionId) -> String {
         match self.count(transaction).await {
             CountReply::Miss { lease } => lease,
-            CountReply::Count(count) => panic!("there is a count: {count}"),
+            other => panic!("it is not leased: {other:?}"),
         }
     }
 

@@ -9,7 +9,8 @@ use tally::live::{CountReply, Seed};
 use tally::votes::{Counting, Step};
 
 /// A piece of the protocol that can be taken away.
-/// Without any one of them, both searches must find a violation (`CommitFirst`: only the model).
+/// Without any one of them, both searches must find a violation. Only the model has `CommitFirst` and the pieces
+/// of cold votes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Without {
     Nothing,
@@ -33,16 +34,33 @@ pub enum Without {
     SeedFloor,
     /// A rebuild may claim a revision of a dropped count.
     ClaimAboveFloor,
-    /// The claimed revision is not kept in Redis.
+    /// The claimed revision is not kept in Redis. And a flush writes over another count with its revision:
+    /// either piece alone suffices.
     ClaimFloor,
     /// A rebuild writes over any count of its item with a lower revision.
     CompareAndSet,
-    /// To clear a request removes the floor, also beside a lease.
+    /// To clear a request removes the floor, also beside a lease. And a flush writes over another count with its
+    /// revision: either piece alone suffices.
     FloorBesideLease,
     /// A new epoch does not raise the number.
     EpochNumber,
     /// The batch is counted before it is committed.
     CommitFirst,
+    /// No roll-up saves cold items.
+    ColdSaves,
+    /// A vote may be cold although someone has a lease.
+    LeaseIsWarm,
+    /// A vote may be cold although a rebuild is requested.
+    RequestIsWarm,
+    /// A save of a cold item writes over any count with a lower revision.
+    ColdCompareAndSet,
+    /// A save of a cold item does not look for a live count again, after it has read the exact count. And a
+    /// flush writes over another count with its revision: either piece alone suffices.
+    ColdSecondRead,
+    /// A save of a cold item that finds another saved count requests no rebuild.
+    ColdRebuild,
+    /// A vote that a roll-up has passed before it was counted leaves no suspect if its item is cold.
+    LateSuspects,
 }
 
 /// A batch of one vote.
@@ -53,6 +71,8 @@ pub struct Batch {
     without: Without,
     /// An exact count that a mutant keeps and seeds with.
     kept: Option<Vec<ExactCount>>,
+    /// A roll-up has passed its vote, while it was in flight.
+    is_late: bool,
     state: State,
 }
 
@@ -94,6 +114,7 @@ impl Batch {
             rounds,
             without,
             kept: None,
+            is_late: false,
             state: State::Uncommitted,
         }
     }
@@ -115,6 +136,15 @@ impl Batch {
     /// Whether nothing is left to do.
     pub fn is_done(&self) -> bool {
         self.state == State::Done
+    }
+
+    /// The batch after a roll-up has passed its vote. The server knows it by the time that it took.
+    #[must_use]
+    pub fn passed(&self) -> Self {
+        Self {
+            is_late: !self.is_done(),
+            ..self.clone()
+        }
     }
 
     /// The next call; `None` when nothing is left to do.
@@ -143,8 +173,13 @@ impl Batch {
                 State::Counting(Counting::with_rounds(transaction, vec![self.delta], self.rounds))
             }
             (State::Counting(mut counting), Reply::Counted(replies)) => {
-                counting.counted(replies);
-                self.state_of(counting)
+                let is_suspect = self.is_late && self.without != Without::LateSuspects;
+                if is_suspect && replies.contains(&CountReply::Cold) {
+                    State::GivenUp(vec![self.delta.item_id])
+                } else {
+                    counting.counted(replies);
+                    self.state_of(counting)
+                }
             }
             (State::Counting(counting), Reply::ExactCounts(exact)) if self.reads_early() => {
                 next.kept = Some(exact);
@@ -154,8 +189,13 @@ impl Batch {
                 if self.without == Without::ExactCountOfItsRound {
                     next.kept = Some(exact.clone());
                 }
+                counting.cold_counts(&exact);
                 let seeds = counting.seeds(exact);
-                State::BatchCounting(counting, seeds)
+                if seeds.is_empty() {
+                    self.state_of(counting)
+                } else {
+                    State::BatchCounting(counting, seeds)
+                }
             }
             (State::BatchCounting(mut counting, seeds), Reply::Seeded(replies)) => {
                 counting.seeded(&seeds, &replies);
@@ -180,7 +220,7 @@ impl Batch {
             (Step::Count(_) | Step::Seed(_), _) => State::Counting(counting),
             (Step::Done, _) => self.last_state(),
             (Step::GiveUp, _) => {
-                let suspects: Vec<ItemId> = counting.give_up().collect();
+                let suspects = counting.give_up();
                 if suspects.is_empty() || self.without == Without::Suspects {
                     self.last_state()
                 } else {

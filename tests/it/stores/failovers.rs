@@ -21,6 +21,7 @@ use crate::helpers::eventually;
 use crate::helpers::stores::Stores;
 use crate::helpers::tally::{Tally, live_counts_of, server_ledger, vote};
 use crate::web::access::api_key;
+use tally::live::Seeding;
 
 /// Items that the standby does not get.
 const LOST_ITEMS: usize = 40;
@@ -307,7 +308,7 @@ impl TwoPrimaries {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_writer_that_reaches_another_primary_takes_no_vote_whose_key_the_old_one_knew() {
     let two = TwoPrimaries::start().await;
-    let live_counts = live_counts_of(&two.new.redis_login_url(Role::Server));
+    let live_counts = live_counts_of(&two.new.redis_login_url(Role::Server), Seeding::All);
     let queue = VoteQueue::start(&two.ledger, &live_counts, &SeedBackoff::default(), 1, None);
     let Found { id, run } = two.found;
     let of_run = queue.only_in(run);

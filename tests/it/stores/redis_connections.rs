@@ -6,6 +6,7 @@ use tally::ledger::Role;
 use crate::helpers::eventually;
 use crate::helpers::stores::Stores;
 use crate::helpers::tally::{Tally, connected, live_counts, live_counts_of};
+use tally::live::Seeding;
 
 /// Each caller finds the circuit breaker open, and leaves suspects all the time.
 /// A repair task that waited for a moment without suspects would never close the breaker.
@@ -43,7 +44,7 @@ async fn redis_is_used_again_even_if_callers_never_stop_trying() {
 async fn a_thread_calls_redis_over_one_connection_and_ends_it_before_it_makes_another() {
     let stores = Stores::start().await;
     let item = ItemId::new(1).expect("positive");
-    let live_counts = live_counts_of(&stores.redis_login_url(Role::Server));
+    let live_counts = live_counts_of(&stores.redis_login_url(Role::Server), Seeding::All);
     let live_counts = connected(live_counts).await;
     let owner = stores.redis_connection().await;
     let send = async |line: &str| -> String {

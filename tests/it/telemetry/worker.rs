@@ -65,7 +65,8 @@ async fn a_workers_metrics_move_with_what_it_does() {
     ]);
     tally.worker().flush_until_quiescent().await.expect("a flush");
     assert_values(&[("tally_rebuilds_waiting_items", 0.0)]);
-    // The audit finds a wrong count.
+    // The audit finds a wrong count. The roll-up before has left it nothing to save.
+    tally.roll_up_all().await;
     tally
         .pool
         .execute("update item set vote_count = vote_count + 5")
@@ -81,9 +82,9 @@ async fn a_workers_metrics_move_with_what_it_does() {
         ("tally_audit_items{verdict=\"wrong\"}", 1.0),
         ("tally_live_invalidations_total{why=\"audit\"}", 1.0),
         ("tally_job_runs_total{job=\"audit\",outcome=\"done\"}", 1.0),
-        ("tally_job_runs_total{job=\"roll_up\",outcome=\"done\"}", 1.0),
         ("tally_job_seconds_count{job=\"audit\"}", 1.0),
     ]);
+    assert!(metric("tally_job_runs_total{job=\"roll_up\",outcome=\"done\"}") > 1.0);
     for job in ["audit", "roll_up"] {
         assert!(metric(&format!("tally_job_success_timestamp_seconds{{job=\"{job}\"}}")) > 1e9);
     }

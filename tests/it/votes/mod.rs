@@ -1,5 +1,7 @@
-//! Votes under load: throttles, and exact counts that are slow to read.
+//! Votes under load: throttles, cold items, exact counts that are slow to read, batches that hang.
 
+mod cold_items;
+mod hanging_batches;
 mod slow_counts;
 mod throttled_items;
 mod throttles;

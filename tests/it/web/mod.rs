@@ -6,6 +6,6 @@ mod openapi;
 mod pages;
 mod pipelining;
 mod proxies;
-mod streams;
+pub mod streams;
 mod transport;
 mod typescript_client;

@@ -72,7 +72,7 @@ tally_worker epoch: select (number), update (number)
 tally_worker idempotency_key: delete, select (key_hash, created_at)
 tally_worker identity: select (id)
 tally_worker incarnation: delete, insert (one), select
-tally_worker item: select (id, vote_count, counted_at, down_count), update (vote_count, counted_at, down_count)
+tally_worker item: select (xmin, id, vote_count, counted_at, down_count), update (vote_count, counted_at, down_count)
 tally_worker job: select (name, fencing_number, holder, lease_until, succeeded_at, asked_at), update (fencing_number, holder, lease_until, succeeded_at, asked_at)
 tally_worker job_run: delete, insert (job, fencing_number, worker), select, update (ended_at, took_micros, outcome, details)
 tally_worker late_sequences: execute
@@ -86,7 +86,7 @@ tally_worker voiding: select (id, created_at, address_hashes), update (address_h
 tally_worker vote: select (id, item_id, created_at, value, change_number)
 tally_worker vote_address: delete, select (vote_id, noted_at)
 tally_worker vote_id_seq: select
-tally_worker watermark: select (vote_id, vote_total, reached_at), update (vote_id, vote_total, reached_at)
+tally_worker watermark: select (vote_id, vote_total, saved_vote_id, reached_at), update (vote_id, vote_total, saved_vote_id, reached_at)
 tally_worker worker: delete, insert, select, update
 tally_worker writer_connection: delete, select (name, counted_vote_id)
 tally_operator _sqlx_migrations: select (version, checksum)

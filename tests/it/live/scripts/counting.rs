@@ -3,7 +3,7 @@
 use redis::{AsyncCommands, Value};
 use tally::domain::{RUNNING_LIMIT_TRANSACTIONS, Snapshot, TransactionId};
 
-use super::{Counted, INDEX, KEY, LEASE_LIMIT_MS, Scripts};
+use super::{COLD, Counted, INDEX, KEY, LEASE_LIMIT_MS, Scripts};
 
 #[tokio::test]
 async fn count_leases_a_missing_count_and_gives_the_same_lease_to_all() {
@@ -17,6 +17,32 @@ async fn count_leases_a_missing_count_and_gives_the_same_lease_to_all() {
     assert_eq!(scripts.names().await, ["lease"]);
     let ttl = scripts.time_to_live_ms().await;
     assert!(ttl > 0 && ttl <= 10_000, "an unused lease goes away: {ttl}");
+}
+
+#[tokio::test]
+async fn a_vote_on_an_item_that_is_not_warm_leaves_only_the_token_unless_redis_holds_anything_of_the_item() {
+    let mut scripts = Scripts::start().await;
+    for delta in ["1", "-1,1", "0,1"] {
+        assert_eq!(scripts.count_as(delta, 100).await, Counted::Cold, "{delta}");
+        assert!(scripts.names().await.is_empty(), "{delta}");
+        let (token, index): (Option<String>, bool) = redis::pipe()
+            .get(COLD)
+            .exists(INDEX)
+            .query_async(&mut scripts.connection)
+            .await
+            .expect("Redis answers");
+        assert_eq!((token.as_deref(), index), (Some("nonce"), false));
+        let () = scripts.connection.del(COLD).await.expect("Redis answers");
+    }
+    // A look at a missing count leases it.
+    let Counted::Miss(lease) = scripts.count_as("0", 100).await else {
+        panic!("it is leased");
+    };
+    assert_eq!(scripts.count_as("1", 101).await, Counted::Miss(lease));
+    scripts.invalidate("token").await;
+    assert!(matches!(scripts.count_as("1", 102).await, Counted::Miss(_)));
+    let is_set: bool = scripts.connection.exists(COLD).await.expect("Redis answers");
+    assert!(!is_set, "nothing was cold");
 }
 
 #[tokio::test]
@@ -113,6 +139,7 @@ async fn count_invalidates_a_count_whose_snapshot_is_too_short_to_tell() {
                 assert_eq!(scripts.seed(6, "1300", &lease, 0).await, "SEEDED");
                 assert!(scripts.revision().await > revision);
             }
+            Counted::Cold => panic!("there was a count: xid {xid}"),
         }
     }
     assert_eq!(unclear, low - 1000);
@@ -145,7 +172,7 @@ async fn count_makes_the_revision_grow_within_one_microsecond_too() {
     scripts.change(|parts| parts.revision = 1).await;
     for revision in [1_790_000_000_000_005, 1_790_000_000_000_006] {
         let arguments = ["200", "nonce", LEASE_LIMIT_MS, "1"];
-        let [reply]: [Value; 1] = scripts.run(&standing, &[INDEX, KEY], &arguments).await;
+        let [reply]: [Value; 1] = scripts.run(&standing, &[INDEX, KEY, COLD], &arguments).await;
         assert!(matches!(reply, Value::Int(6 | 7)), "{reply:?}");
         assert_eq!(scripts.revision().await, revision);
     }
@@ -243,7 +270,9 @@ async fn count_and_seed_carry_down_votes_beside_the_sum_and_store_none_where_the
     let before = scripts.revision().await;
     let count = async |scripts: &mut Scripts, delta: &str, xid: &str| {
         let arguments = [xid, "nonce", LEASE_LIMIT_MS, delta];
-        let [reply]: [Value; 1] = scripts.run(script!("count"), &[INDEX, KEY], &arguments).await;
+        let [reply]: [Value; 1] = scripts
+            .run(script!("count"), &[INDEX, KEY, COLD], &arguments)
+            .await;
         reply
     };
     let both = |count, downs| Value::Array(vec![Value::Int(count), Value::Int(downs)]);

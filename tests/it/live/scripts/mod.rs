@@ -30,6 +30,7 @@ mod throttle;
 
 const KEY: &str = "tally:{1}";
 const INDEX: &str = "tally:unsaved";
+const COLD: &str = "tally:cold";
 const LEASE_LIMIT_MS: &str = "10000";
 
 /// The scripts on one key of a Redis.
@@ -42,11 +43,15 @@ struct Scripts {
 enum Counted {
     Count(i64),
     Miss(String),
+    Cold,
 }
 
 fn counted(reply: Value) -> Counted {
     if let Value::Int(count) = reply {
         return Counted::Count(count);
+    }
+    if reply == Value::BulkString(b"COLD".to_vec()) {
+        return Counted::Cold;
     }
     let (word, lease): (String, String) = redis::from_redis_value(reply).expect("a miss");
     assert_eq!(word, "MISS");
@@ -104,16 +109,22 @@ impl Scripts {
         word
     }
 
+    /// Counts a vote on a warm item.
     async fn count(&mut self, delta: i64, xid: i64) -> Counted {
-        let arguments = [&xid.to_string(), "nonce", LEASE_LIMIT_MS, &delta.to_string()];
-        let [reply]: [Value; 1] = self.run(script!("count"), &[INDEX, KEY], &arguments).await;
+        self.count_as(&format!("{delta},0!"), xid).await
+    }
+
+    /// Counts this delta, in the form of the script's header.
+    async fn count_as(&mut self, delta: &str, xid: i64) -> Counted {
+        let arguments = [&xid.to_string(), "nonce", LEASE_LIMIT_MS, delta];
+        let [reply]: [Value; 1] = self.run(script!("count"), &[INDEX, KEY, COLD], &arguments).await;
         counted(reply)
     }
 
     async fn lease(&mut self) -> String {
         match self.count(1, 100).await {
             Counted::Miss(lease) => lease,
-            Counted::Count(count) => panic!("there is a count: {count}"),
+            other => panic!("it is not leased: {other:?}"),
         }
     }
 

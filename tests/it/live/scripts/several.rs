@@ -5,7 +5,7 @@ use tally::domain::{ItemId, Revision};
 use tally::ledger::Role;
 use tally::live::{CALL_LIMIT_KEYS, CounterParts, MarkReply};
 
-use super::{Counted, INDEX, KEY, LEASE_LIMIT_MS, Scripts, counted};
+use super::{COLD, Counted, INDEX, KEY, LEASE_LIMIT_MS, Scripts, counted};
 use crate::helpers::stores::Stores;
 use crate::helpers::tally::counters;
 
@@ -52,8 +52,8 @@ async fn a_call_for_several_keys_treats_each_as_a_call_of_its_own() {
     let replies: Vec<Value> = scripts
         .run(
             script!("count"),
-            &keys,
-            &["200", "nonce", LEASE_LIMIT_MS, "1", "10", "100"],
+            &[INDEX, SEEDED, ABSENT, SUSPECT, COLD],
+            &["200", "nonce", LEASE_LIMIT_MS, "1", "10,0!", "100"],
         )
         .await;
     let replies: Vec<Counted> = replies.into_iter().map(counted).collect();

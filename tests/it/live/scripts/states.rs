@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use redis::{AsyncCommands, Value};
 use tally::domain::{CountDelta, ExactCount, ItemId, Snapshot, Throttles, TransactionId};
-use tally::live::{CountReply, CounterParts, Scan, Seed};
+use tally::live::{CountReply, CounterParts, Scan, Seed, Seeding};
 
 use super::documented::{Pairs, documented, name_of, named_replies, rows, scripts};
-use super::{INDEX, KEY, LEASE_LIMIT_MS, Scripts};
+use super::{COLD, INDEX, KEY, LEASE_LIMIT_MS, Scripts};
 use crate::helpers::stores::Stores;
 use crate::helpers::tally::{connected, counters, live_counts_of, some_owner};
 
@@ -115,6 +115,8 @@ fn calls(state: &Fields, now: i64) -> Vec<(&'static str, Vec<String>)> {
         ("110", "0,1"),
         ("105", "-1,1"),
         ("99", "-1,1"),
+        ("110", "1,0!"),
+        ("110", "-1,1!"),
     ] {
         calls.push(("count", vec![xid, "nonce", LEASE_LIMIT_MS, delta]));
     }
@@ -149,9 +151,10 @@ fn calls(state: &Fields, now: i64) -> Vec<(&'static str, Vec<String>)> {
 }
 
 /// All scripts as Tally has them, by name.
-const SCRIPTS: [(&str, &str); 13] = [
+const SCRIPTS: [(&str, &str); 14] = [
     ("advance", script!("advance")),
     ("claim_rebuild", script!("claim_rebuild")),
+    ("clear_cold", script!("clear_cold")),
     ("clear_rebuild", script!("clear_rebuild")),
     ("count", script!("count")),
     ("enter_epoch", script!("enter_epoch")),
@@ -233,9 +236,11 @@ async fn every_script_replies_writes_and_removes_what_its_header_and_the_table_o
             let at = format!("{script} {arguments:?} on {state:?}");
             scripts_of_redis.put(&state).await;
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-            let [reply]: [Value; 1] = scripts_of_redis
-                .run(codes[script], &[INDEX, KEY], &arguments)
-                .await;
+            let keys = match script {
+                "count" => &[INDEX, KEY, COLD][..],
+                _ => &[INDEX, KEY],
+            };
+            let [reply]: [Value; 1] = scripts_of_redis.run(codes[script], keys, &arguments).await;
             replies.insert((script.to_owned(), name_of(&reply)));
             let after = scripts_of_redis.named().await;
             for field in state.keys().chain(after.keys()) {
@@ -268,6 +273,10 @@ async fn every_script_replies_writes_and_removes_what_its_header_and_the_table_o
     for (script, keys, arguments) in [
         ("advance", vec!["scan"], vec!["0", "17"]),
         ("advance", vec!["scan"], vec!["0", "17"]),
+        // `count` has set the token.
+        ("clear_cold", vec![COLD], vec!["another"]),
+        ("clear_cold", vec![COLD], vec!["nonce"]),
+        ("clear_cold", vec![COLD], vec!["nonce"]),
         ("enter_epoch", vec!["epoch", "entering"], vec!["an epoch"]),
         ("enter_epoch", vec!["epoch", "scan"], vec!["an epoch"]),
         ("probe", vec!["probe"], vec![]),
@@ -388,13 +397,19 @@ async fn the_server_and_the_worker_use_the_keys_of_the_table_of_keys_and_no_othe
         }
     };
     let counters = counters(&url);
-    let live_counts = connected(live_counts_of(&url)).await;
+    let live_counts = connected(live_counts_of(&url, Seeding::Warm)).await;
 
     let item_id = ItemId::new(5).expect("positive");
     let delta = CountDelta {
         item_id,
         delta: 1.into(),
     };
+    let cold = live_counts.count(&[delta], TransactionId(9)).await;
+    assert_eq!(cold.expect("a reply"), [CountReply::Cold]);
+    look().await;
+    let token = counters.cold_token().await.expect("a reply").expect("a token");
+    assert!(counters.clear_cold(&token).await.expect("a reply"));
+    // It is warm now.
     let replies = live_counts
         .count(&[delta], TransactionId(9))
         .await

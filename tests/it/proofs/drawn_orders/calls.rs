@@ -10,7 +10,7 @@ use testkit::counters;
 
 use super::LEASE_LIMIT_MS;
 use super::item::{Fields, Item, Saving};
-use super::pieces::{INDEX, Pieces};
+use super::pieces::{COLD, INDEX, Pieces};
 
 impl Item {
     /// Whether the index has the item, if its counter must be written.
@@ -29,8 +29,12 @@ impl Item {
     /// A script's reply for the item's key.
     pub(super) async fn script(&mut self, script: fn(&Pieces) -> &Script, arguments: &[String]) -> Value {
         let pieces = Arc::clone(&self.pieces);
-        let mut call = script(&pieces).key(INDEX);
+        let script = script(&pieces);
+        let mut call = script.key(INDEX);
         call.key(&self.key);
+        if std::ptr::eq(script, &pieces.count) {
+            call.key(COLD);
+        }
         for argument in arguments {
             call.arg(argument);
         }
@@ -100,6 +104,7 @@ impl Item {
             .bind(0_i64)
             .bind(Vec::<i64>::new())
             .bind(i64::MAX)
+            .bind(vec![self.id.get()])
             .fetch_one(&self.postgres)
             .await
             .expect("an exact count");
@@ -210,12 +215,12 @@ impl Item {
     }
 }
 
-/// A delta as an argument of `lua/count.lua`.
-pub(super) fn delta_argument(Count { net, downs }: Count) -> String {
-    if downs == 0 {
-        net.to_string()
+/// A delta as an argument of `lua/count.lua`, of a warm item.
+pub(super) fn delta_argument(delta: Count) -> String {
+    if delta == Count::ZERO {
+        "0".to_owned()
     } else {
-        format!("{net},{downs}")
+        format!("{},{}!", delta.net, delta.downs)
     }
 }
 

@@ -72,6 +72,8 @@ pub(super) fn cut(text: &str, part: &str, instead: &str) -> String {
 
 /// The index of unsaved counters, shared by all items.
 pub(super) const INDEX: &str = "tally:unsaved";
+/// The token of cold votes. No vote here is one: all items are warm.
+pub(super) const COLD: &str = "tally:cold";
 
 impl Pieces {
     pub(super) fn without(piece: Without) -> Self {
@@ -91,7 +93,14 @@ impl Pieces {
             | Without::ClaimFloor
             | Without::CompareAndSet
             | Without::FloorBesideLease
-            | Without::EpochNumber => panic!("only the model takes this away"),
+            | Without::EpochNumber
+            | Without::ColdSaves
+            | Without::LeaseIsWarm
+            | Without::RequestIsWarm
+            | Without::ColdCompareAndSet
+            | Without::ColdSecondRead
+            | Without::ColdRebuild
+            | Without::LateSuspects => panic!("only the model takes this away"),
             Without::VisibilitySnapshot => {
                 let seen = "if snapshot == '' then seen = xid < xmax else seen = visible(snapshot) end";
                 count = cut(&count, seen, "seen = false");
@@ -100,7 +109,9 @@ impl Pieces {
             Without::CountedAtGuard => {
                 save_counts = cut(
                     &save_counts,
-                    "and (item.counted_at is null or item.counted_at <= given.counted_at)",
+                    "and (item.counted_at is null or item.counted_at < given.counted_at
+           or item.counted_at = given.counted_at
+              and item.vote_count = given.vote_count and item.down_count = given.down_count)",
                     "",
                 );
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tally::domain::{CountDelta, ExactCount, ItemId, Revision, Snapshot, TransactionId};
 use tally::live::{CountReply, Seed};
 
-use super::state::{Entry, Left, Live, Rebuilt, State, Votes, Worker};
+use super::state::{Entry, Left, Live, Quick, Rebuilt, RollUp, State, Votes, Worker};
 use crate::proofs::one_vote_batch::{Batch, Call, Reply, Without};
 
 /// The transaction id of the first batch. The others follow.
@@ -24,7 +24,7 @@ pub(super) struct Model {
 
 impl Model {
     /// `lua/invalidate.lua`
-    fn invalidate(&self, state: &mut State) {
+    pub fn invalidate(&self, state: &mut State) {
         if let Some(live) = state.live.take() {
             state.floor = live.revision;
         }
@@ -98,6 +98,13 @@ impl Model {
                 .map(|at| Arc::new(self.batch(at)))
                 .collect(),
             workers: vec![Worker::Read; self.workers],
+            roll_up: RollUp::Pass,
+            stale_roll_up: RollUp::Pass,
+            cold: 0,
+            noted: 0,
+            passed: 0,
+            roll_ups: Vec::new(),
+            promised: 0,
             left: self.left,
         }
     }
@@ -106,10 +113,19 @@ impl Model {
     pub fn next(&self, state: &State) -> Vec<State> {
         let mut all = Vec::new();
         for at in 0..state.batches.len() {
-            all.extend(self.batch_step(state, at));
+            all.extend(self.batch_step(state, at, false));
+            all.extend(self.batch_step(state, at, true));
         }
         for at in 0..state.workers.len() {
             all.extend(self.work(state, at));
+        }
+        all.extend(self.roll_up_steps(state));
+        if self.left.quick != Quick::No && state.roll_up == RollUp::Pass {
+            // A roll-up that passes nothing.
+            let mut next = state.clone();
+            next.note_roll_up();
+            next.without_later_votes();
+            all.push(next);
         }
         all.extend(self.enter(state));
         let has_key = state.live.is_some() || state.lease != 0;
@@ -123,6 +139,7 @@ impl Model {
             let mut next = state.clone();
             next.drop_count();
             (next.lease, next.rebuild) = (0, 0);
+            next.cold = 0;
             next.left.wipes -= 1;
             next.entry = Entry::RaiseNumber;
             all.push(next);
@@ -150,6 +167,12 @@ impl Model {
                 all.push(next);
             }
         }
+        for next in &mut all {
+            // Others do not remember it: they would be many more states.
+            if self.left.cold > 0 && next.is_saved_count_read() {
+                next.promised |= Self::done(next);
+            }
+        }
         all
     }
 
@@ -160,6 +183,9 @@ impl Model {
             Entry::Done => return None,
             Entry::RaiseNumber => {
                 next.epoch += u8::from(self.without != Without::EpochNumber);
+                if self.left.quick == Quick::Unwritten {
+                    next.forget_roll_ups();
+                }
                 Entry::InvalidateCounter
             }
             Entry::InvalidateCounter => {
@@ -180,13 +206,28 @@ impl Model {
         Some(next)
     }
 
-    fn batch_step(&self, state: &State, at: usize) -> Option<State> {
+    /// The next step of the batch of vote `at`. Its server may take the item for warm or for cold; `None` if
+    /// it is the same either way, and for a batch that is done.
+    fn batch_step(&self, state: &State, at: usize, is_cold: bool) -> Option<State> {
         let call = state.batches[at].call()?;
+        if is_cold && !(matches!(call, Call::Count(..)) && self.may_be_cold(state, at)) {
+            return None;
+        }
+        // With quick saves, votes are drawn in this order.
+        let is_next = self.left.quick == Quick::No || state.committed + 1 == 1 << at;
+        if matches!(call, Call::Commit) && !is_next {
+            return None;
+        }
         let mut next = state.clone();
         let reply = match call {
             Call::Commit => {
                 next.committed |= 1 << at;
                 Reply::Committed(Self::transaction(at))
+            }
+            Call::Count(..) if is_cold => {
+                next.left.cold -= 1;
+                next.cold |= (1 << at) & !state.noted;
+                Reply::Counted(vec![CountReply::Cold])
             }
             Call::Count(_, deltas) => {
                 Reply::Counted(deltas.iter().map(|_| self.count(&mut next, at)).collect())
@@ -205,6 +246,15 @@ impl Model {
         };
         next.batches[at] = Arc::new(state.batches[at].after(reply));
         Some(next)
+    }
+
+    /// Whether `lua/count.lua` makes nothing for an item that is not warm.
+    fn may_be_cold(&self, state: &State, at: usize) -> bool {
+        let has_lease = state.lease != 0 && self.without != Without::LeaseIsWarm;
+        let has_request = state.rebuild != 0 && self.without != Without::RequestIsWarm;
+        let has_floor = state.floor != 0 && !(state.rebuild != 0 && self.without == Without::RequestIsWarm);
+        let is_there = state.live.is_some() || has_lease || has_request || has_floor;
+        self.deltas[at] != 0 && state.left.cold > 0 && !is_there
     }
 
     /// `lua/count.lua`, for the batch of vote `at`.
@@ -274,8 +324,15 @@ impl Model {
             },
             Worker::Write { epoch, .. } if epoch != state.epoch => Worker::Read,
             Worker::Write { count, revision, .. } => {
-                if state.counted_at <= revision || self.without == Without::CountedAtGuard {
-                    (next.saved_count, next.counted_at) = (count, revision);
+                // `counted_at` grows with each change.
+                let is_same = state.saved_count == count
+                    || matches!(
+                        self.without,
+                        Without::ColdSecondRead | Without::ClaimFloor | Without::FloorBesideLease
+                    );
+                let is_above = state.counted_at < revision || state.counted_at == revision && is_same;
+                if is_above || self.without == Without::CountedAtGuard {
+                    next.save(count, revision);
                     Worker::Mark { count, revision }
                 } else {
                     Worker::InvalidateUnchanged { revision }
@@ -354,7 +411,7 @@ impl Model {
                     state.counted_at == rebuilt.counted_at
                 };
                 if is_as_read && rebuilt.epoch == state.epoch {
-                    (next.saved_count, next.counted_at) = (rebuilt.count, revision);
+                    next.save(rebuilt.count, revision);
                     Worker::ClearRequest { token }
                 } else {
                     Worker::Read

@@ -15,7 +15,7 @@ use super::pieces::Without;
 use crate::proofs::drawn_orders::LEASE_LIMIT_MS;
 use crate::proofs::drawn_orders::calls::{counted, delta_argument};
 use crate::proofs::drawn_orders::item::Item;
-use crate::proofs::drawn_orders::pieces::{INDEX, Pieces};
+use crate::proofs::drawn_orders::pieces::{COLD, INDEX, Pieces};
 
 /// How often a busy Postgres is tried again.
 const TRIES_LIMIT: u32 = 30;
@@ -161,9 +161,13 @@ impl Items {
         arguments: Vec<String>,
     ) -> Vec<Value> {
         let pieces = Arc::clone(&self.all[0].pieces);
-        let mut call = script(&pieces).key(INDEX);
+        let script = script(&pieces);
+        let mut call = script.key(INDEX);
         for id in items {
             call.key(&self.item(id).key);
+        }
+        if std::ptr::eq(script, &pieces.count) {
+            call.key(COLD);
         }
         for argument in arguments {
             call.arg(argument);

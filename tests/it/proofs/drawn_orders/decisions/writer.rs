@@ -106,7 +106,9 @@ impl Writer {
                     self.go_on(counting);
                 }
                 Step::Seed(missing) => {
-                    let exact = self.votes.exact_counts(&missing, Instant::now() + READ_LIMIT);
+                    let exact = self
+                        .votes
+                        .exact_counts(&missing, &[], Instant::now() + READ_LIMIT);
                     let seeds = counting.seeds(exact.await.expect("exact counts"));
                     self.doing = Doing::Seed(counting, seeds);
                 }
@@ -127,7 +129,7 @@ impl Writer {
             Step::Count(_) | Step::Seed(_) => Doing::Count(counting),
             Step::Done => Doing::Store,
             Step::GiveUp => {
-                let suspects: Vec<ItemId> = counting.give_up().collect();
+                let suspects = counting.give_up();
                 if suspects.is_empty() {
                     Doing::Store
                 } else {

@@ -83,7 +83,7 @@ impl Model {
             _ if server.is_dead => Doing::Take,
             Step::Done => Doing::Take,
             Step::GiveUp => {
-                let suspects = set_of(counting.give_up());
+                let suspects = set_of(counting.give_up().into_iter());
                 if self.without != Without::Suspects {
                     server.suspects |= suspects;
                 }
