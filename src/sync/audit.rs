@@ -129,7 +129,7 @@ impl Worker {
         self.counters.current_epoch().await?;
         self.check_owner().await?;
         self.recover_crashed_writers().await?;
-        Self::unless_votes_stay(self.roll_up().await)?;
+        Self::unless_votes_stay(self.roll_up_for_audit().await)?;
         let mut report = AuditReport {
             votes: self.ledger.vote_total().await?,
             ..AuditReport::default()

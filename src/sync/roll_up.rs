@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::cold_items::COLD_ROLL_UP_EVERY;
+use super::cold_items::{COLD_ROLL_UP_EVERY, Cold};
 use super::{SyncError, Worker};
 use crate::ledger::{Job, JobLease, Pacing, ROLL_UP_LIMIT_IDS};
 use crate::telemetry::name;
@@ -45,6 +45,13 @@ const REST_LIMIT: Duration = Duration::from_secs(1);
 const MERGE_REST_TIMES: u32 = 4;
 /// How long a roll-up merges recent changes, with its rests. The next one continues.
 const MERGE_LIMIT: Duration = Duration::from_secs(2);
+
+/// Whether a roll-up has cold items saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SaveCold {
+    Yes,
+    No,
+}
 
 impl Worker {
     /// Waits until the next roll-up, about `every`, so that several workers do not come at once.
@@ -84,8 +91,17 @@ impl Worker {
     /// # Errors
     /// When another worker has taken the job over.
     pub async fn roll_up(&self) -> Result<(), SyncError> {
+        self.roll_up_and(SaveCold::Yes).await
+    }
+
+    /// The same, but saves no cold items: an audit must find the saved counts as they are.
+    pub(super) async fn roll_up_for_audit(&self) -> Result<(), SyncError> {
+        self.roll_up_and(SaveCold::No).await
+    }
+
+    async fn roll_up_and(&self, save: SaveCold) -> Result<(), SyncError> {
         if let Some(run) = self.begin_job(Job::RollUp).await? {
-            run.end_with(self.roll_up_under(run.lease())).await?;
+            run.end_with(self.roll_up_under(run.lease(), save)).await?;
         }
         self.note_lag().await
     }
@@ -96,7 +112,8 @@ impl Worker {
     /// As [`Worker::roll_up`]. When the other worker does not end in time.
     pub(super) async fn roll_up_when_free(&self) -> Result<(), SyncError> {
         let run = self.begin_job_when_free(Job::RollUp).await?;
-        run.end_with(self.roll_up_under(run.lease())).await?;
+        run.end_with(self.roll_up_under(run.lease(), SaveCold::Yes))
+            .await?;
         self.note_lag().await
     }
 
@@ -107,7 +124,7 @@ impl Worker {
         Ok(())
     }
 
-    async fn roll_up_under(&self, lease: &JobLease) -> Result<((), Value), SyncError> {
+    async fn roll_up_under(&self, lease: &JobLease, save: SaveCold) -> Result<((), Value), SyncError> {
         let (mut votes, mut chunks) = (None, 0);
         let mut looked = Instant::now();
         // Both before the safe id: a later vote was drawn after them.
@@ -122,7 +139,8 @@ impl Worker {
         let cold = self.cold_votes_since(time).await;
         let progress = self.ledger.saving_progress().await?;
         let mut after = progress.watermark;
-        let mut is_saved = progress.saved >= after;
+        let may_save = save == SaveCold::Yes || matches!(cold, Cold::No);
+        let mut is_saved = may_save && progress.saved >= after;
         let mut drawn = safe.vote_id;
         let (mut chunk_ids, mut pacing) = (VOTING_CHUNK_IDS, pacing_of(self.ledger.watermark_lag().await?));
         loop {
@@ -156,7 +174,9 @@ impl Worker {
             (chunk_ids, pacing) = (pace.chunk_ids, pace.pacing);
             sleep(pace.rest).await;
         }
-        self.save_left(lease, &safe).await?;
+        if save == SaveCold::Yes {
+            self.save_left(lease, &safe).await?;
+        }
         self.merge_recent(lease).await?;
         Ok(((), json!({ "chunks": chunks, "vote_total": votes })))
     }

@@ -217,7 +217,7 @@ impl Worker {
         // The audit would do it as well, but leave the rebuilds to a later scan.
         self.recover_crashed_writers().await?;
         let mut total = self.flush_until_quiescent().await?;
-        // The audit would do it as well, but not while a worker that was killed still has the job.
+        // The audit saves no cold items, and does not wait for a worker that was killed and still has the job.
         Self::unless_votes_stay(self.roll_up_when_free().await)?;
         let audit = self.audit(Repair::Yes).await?;
         if audit.repaired_items > 0 {
