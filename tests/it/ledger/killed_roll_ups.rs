@@ -48,7 +48,8 @@ async fn each_vote_is_in_the_audited_counts_and_in_the_recent_changes_or_in_neit
         .expect("Postgres answers")
     };
     let mut killed_at: Vec<(&str, bool)> = STATEMENTS.iter().map(|text| (*text, false)).collect();
-    killed_at.extend([("commit", false), ("commit", true)]);
+    // Not the setting `read committed` of a new connection.
+    killed_at.extend([("commit\0", false), ("commit\0", true)]);
     for (at, (text, is_executed)) in killed_at.into_iter().enumerate() {
         // Of two spans.
         sqlx::query(
