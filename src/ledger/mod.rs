@@ -36,9 +36,9 @@ pub use operator::{OperatorLedger, VotesToVoid};
 pub use owner::{OwnerLedger, Role, Roles, create_database, create_logins};
 pub use safe_vote_id::{DECIDE_LIMIT, SafeVoteId};
 pub use server::{
-    AddedBallots, BatchTurn, BatchTurns, BatchUnderWay, DecidedBatch, Decision, FoundApiKey, Fullness,
-    HeldVote, InsertError, InsertedBatch, ItemFacts, ItemReader, JobStatus, Listing, Migrations, ReadyWriter,
-    Receipt, ServerLedger, SetOpen, VoidedChunk, VoteRow, VoteWriter, WORKER_ALIVE_LIMIT, WorkerStatus,
+    AddedBallots, BatchUnderWay, DecidedBatch, Decision, FoundApiKey, Fullness, HeldVote, InsertError,
+    InsertedBatch, ItemFacts, ItemReader, JobStatus, Listing, Migrations, ReadyWriter, Receipt, ServerLedger,
+    SetOpen, VoidedChunk, VoteRow, VoteWriter, WORKER_ALIVE_LIMIT, WorkerStatus,
 };
 pub(crate) use server::{FULLNESS_LIMIT, ITEM_CACHE_LIMIT_ITEMS, NAMES_LIMIT_ITEMS};
 pub use session::CONNECT_LIMIT;

@@ -39,11 +39,10 @@ pub(super) struct ColdVotes(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
+    /// The last token that it saw. It stays when someone deletes it in Redis.
     token: Option<Token>,
     /// Whether the last try to save failed. That is logged once.
     is_failing: bool,
-    /// Whether there was a token that this worker has not cleared: someone may have deleted it.
-    has_unsaved: bool,
     /// Of this worker's last roll-ups, in order: a moment before it, and the last vote id that was drawn after
     /// that. Later votes were drawn after that moment.
     roll_ups: VecDeque<(SavedState, VoteId)>,
@@ -83,13 +82,8 @@ pub(super) enum Cold {
 
 impl ColdVotes {
     /// Takes in the token and, read after it, how far saving is.
-    fn look(&self, token: Option<String>, progress: SavingProgress, now: Instant) -> ColdState {
+    fn look(&self, text: String, progress: SavingProgress, now: Instant) -> ColdState {
         let mut known = self.lock();
-        let Some(text) = token else {
-            known.token = None;
-            return ColdState::Quiet;
-        };
-        known.has_unsaved = true;
         let token = match known.token.take() {
             Some(token) if token.text == text => token,
             _ => Token {
@@ -109,6 +103,15 @@ impl ColdVotes {
         };
         known.token = Some(token);
         state
+    }
+
+    /// Whether the votes of the last token that this worker saw are not all saved.
+    fn has_unsaved(&self, progress: SavingProgress) -> bool {
+        let known = self.lock();
+        known
+            .token
+            .as_ref()
+            .is_some_and(|token| progress.saved < token.drawn)
     }
 
     /// Notes a roll-up: a moment before it, and the last vote id that was drawn after that.
@@ -151,29 +154,26 @@ impl Worker {
     /// Whether saved counts lack votes on cold items. If they have all of them, and the last of these votes is
     /// long enough ago, clears the token.
     pub(super) async fn is_behind_cold_votes(&self) -> Result<bool, SyncError> {
-        let token = self.counters.cold_token().await?;
-        if token.is_none() {
+        let Some(token) = self.counters.cold_token().await? else {
             return Ok(false);
-        }
+        };
         // After the token: all its votes have ids up to the last one drawn.
         let progress = self.ledger.saving_progress().await?;
         match self.cold_votes.look(token, progress, Instant::now()) {
             ColdState::Behind => Ok(true),
             ColdState::Quiet => Ok(false),
             ColdState::Saved { token } => {
-                if self.counters.clear_cold(&token).await? {
-                    self.cold_votes.lock().has_unsaved = false;
-                }
+                self.counters.clear_cold(&token).await?;
                 Ok(false)
             }
         }
     }
 
     /// Whether there were votes on cold items that may be unsaved; `time`: Redis' time before the roll-up. Each
-    /// such vote sets the token before its server notes it as counted.
-    pub(super) async fn cold_votes_since(&self, time: Option<RedisTime>) -> Cold {
+    /// such vote sets the token before its server notes it as counted. Someone may have deleted it since.
+    pub(super) async fn cold_votes_since(&self, time: Option<RedisTime>, progress: SavingProgress) -> Cold {
         match (self.counters.cold_token().await, time) {
-            (Ok(None), _) if !self.cold_votes.lock().has_unsaved => Cold::No,
+            (Ok(None), _) if !self.cold_votes.has_unsaved(progress) => Cold::No,
             (Ok(_), Some(time)) => Cold::Yes(time),
             (Ok(_), None) | (Err(_), _) => Cold::Unknown,
         }
@@ -338,14 +338,9 @@ impl Worker {
             .collect();
         let written = self.ledger.save_rebuilt_counts(&counts, epoch).await?;
         metrics::counter!(name::COLD_SAVES).increment(written.len() as u64);
-        let left: HashSet<ItemId> = counts
-            .iter()
-            .map(|one| one.exact.item_id)
-            .filter(|item| !written.contains(item))
-            .collect();
-        self.counters
-            .invalidate(&left.into_iter().collect::<Vec<_>>())
-            .await?;
+        let items = counts.iter().map(|one| one.exact.item_id);
+        let left: Vec<ItemId> = items.filter(|item| !written.contains(item)).collect();
+        self.counters.invalidate(&left).await?;
         Ok(cold.len())
     }
 }
@@ -373,17 +368,18 @@ mod tests {
     fn a_token_is_cleared_once_its_votes_are_saved_and_readers_had_time_to_see_it() {
         let (votes, start) = (ColdVotes::default(), Instant::now());
         let look = |token: &str, saved: i64, drawn: i64, seconds: u64| {
-            let token = Some(token.to_owned()).filter(|token| !token.is_empty());
             votes.look(
-                token,
+                token.to_owned(),
                 progress(saved, drawn),
                 start + Duration::from_secs(seconds),
             )
         };
-        assert_eq!(look("", 5, 9, 0), ColdState::Quiet);
+        assert!(!votes.has_unsaved(progress(5, 9)), "there was no token");
         assert_eq!(look("a", 5, 9, 1), ColdState::Behind);
         // Later votes are not of this token.
         assert_eq!(look("a", 8, 20, 2), ColdState::Behind);
+        // Also if someone deletes the token.
+        assert!(votes.has_unsaved(progress(8, 20)) && !votes.has_unsaved(progress(9, 20)));
         assert_eq!(look("a", 9, 20, 3), ColdState::Quiet);
         assert_eq!(look("a", 9, 20, 10), ColdState::Quiet);
         let saved = |token: &str| ColdState::Saved {
@@ -393,8 +389,6 @@ mod tests {
         // Another vote on a cold item.
         assert_eq!(look("b", 19, 20, 12), ColdState::Behind);
         assert_eq!(look("b", 20, 30, 22), saved("b"));
-        assert_eq!(look("", 20, 30, 23), ColdState::Quiet);
-        assert_eq!(look("b", 20, 31, 24), ColdState::Behind, "it came back");
     }
 
     #[test]

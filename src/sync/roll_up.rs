@@ -136,8 +136,8 @@ impl Worker {
         // connects now only has votes above the safe id.
         let safe = safe.up_to(self.in_flight_after().await?);
         // After all of these votes have asked Redis.
-        let cold = self.cold_votes_since(time).await;
         let progress = self.ledger.saving_progress().await?;
+        let cold = self.cold_votes_since(time, progress).await;
         let mut after = progress.watermark;
         let may_save = save == SaveCold::Yes || matches!(cold, Cold::No);
         let mut is_saved = may_save && progress.saved >= after;

@@ -13,7 +13,7 @@ use super::entrance::Entrance;
 use super::unfinished::UnfinishedBatch;
 use crate::batching::take;
 use crate::domain::{AddressHash, NewVote, PostgresRun, VoteOutcome, VoteRequest};
-use crate::ledger::{BatchTurns, InsertedBatch, VoteWriter};
+use crate::ledger::{InsertedBatch, VoteWriter};
 use crate::live::LiveCounts;
 
 /// The batch writers of one thread. They take turns at storing, so batches are as large as with one
@@ -24,8 +24,6 @@ pub const BATCH_LIMIT_VOTES: usize = 1024;
 
 /// Takes batch after batch, until the queue is closed.
 pub(super) struct BatchWriter {
-    /// When a batch is stored.
-    turns: BatchTurns,
     writer: VoteWriter,
     live_counts: LiveCounts,
     backoff: SeedBackoff,
@@ -47,7 +45,6 @@ impl BatchWriter {
         alive: Option<mpsc::Sender<()>>,
     ) -> Self {
         Self {
-            turns: writer.turns(),
             writer,
             live_counts,
             backoff,
@@ -62,22 +59,14 @@ impl BatchWriter {
         loop {
             // Held until the batch is stored. Meanwhile the other writer's next batch grows.
             let mut turn = queue.lock().await;
-            let mut taken = take(&mut turn, &mut queued, BATCH_LIMIT_VOTES).await;
+            let taken = take(&mut turn, &mut queued, BATCH_LIMIT_VOTES).await;
             if taken == 0 {
                 return;
-            }
-            let ready = self.writer.ready().await;
-            let in_postgres = self.turns.take().await;
-            // What has come meanwhile.
-            while taken < BATCH_LIMIT_VOTES
-                && let Ok(one) = turn.try_recv()
-            {
-                queued.push(one);
-                taken += 1;
             }
             self.metrics.depth.decrement(taken as f64);
             self.metrics.batch_votes.record(taken as f64);
             let started = Instant::now();
+            let ready = self.writer.ready().await;
             if let Ok(ready) = &ready {
                 refuse_other_runs(&mut queued, ready.run(), &self.metrics.failed);
             }
@@ -93,7 +82,7 @@ impl BatchWriter {
                     ready.keep();
                     None
                 }
-                Ok(ready) => Some(in_postgres.store(ready.insert(&votes, &addresses)).await),
+                Ok(ready) => Some(ready.insert(&votes, &addresses).await),
                 Err(error) => Some(Err(error)),
             };
             self.metrics

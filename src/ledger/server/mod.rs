@@ -2,7 +2,6 @@
 //!
 //! - `vote_writer`: a writer's connection, and what holds for each batch.
 //! - `plain_votes`, `decisions`, `voiding_chunks`: the batches that it stores.
-//! - `batch_turns`: how many batches are stored at once.
 //! - `item_kind`: which of these ways an item's votes take.
 //! - `writer_progress`: how far the votes are counted.
 //! - `storing`: whether Postgres stores votes.
@@ -18,7 +17,6 @@
 
 mod api_keys;
 mod ballots;
-mod batch_turns;
 mod decisions;
 mod edits;
 mod full_items;
@@ -43,7 +41,6 @@ mod writer_progress;
 
 pub use api_keys::FoundApiKey;
 pub use ballots::AddedBallots;
-pub use batch_turns::{BatchTurn, BatchTurns};
 pub use decisions::{DecidedBatch, Decision, VoteRow};
 pub(crate) use full_items::FULLNESS_LIMIT;
 pub use full_items::Fullness;
@@ -101,8 +98,6 @@ pub struct ServerLedger {
     /// Shared by its clones.
     exact: ExactCounts,
     /// Shared by its clones.
-    turns: BatchTurns,
-    /// Shared by its clones.
     writers: Writers,
     /// How often items and polls were edited through this ledger and its clones. After an edit,
     /// what its readers remember may be old.
@@ -131,7 +126,6 @@ impl ServerLedger {
         let exact = ExactCounts::new(&database, &runs);
         Ok(Self {
             exact,
-            turns: BatchTurns::default(),
             database,
             public,
             probes,
@@ -219,7 +213,6 @@ impl ServerLedger {
             self.writers.clone(),
             self.runs.clone(),
             self.exact.clone(),
-            self.turns.clone(),
         )
     }
 

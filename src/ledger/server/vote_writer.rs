@@ -7,7 +7,6 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout};
 
-use super::batch_turns::BatchTurns;
 use super::item_kind::ItemKind;
 use super::writer_progress::{Batches, WriterName, Writers};
 use crate::cache::OwnCache;
@@ -49,7 +48,6 @@ pub struct VoteWriter {
     options: PgConnectOptions,
     /// Reads exact counts for all writers.
     exact: ExactCounts,
-    turns: BatchTurns,
     session: SessionSetup,
     answer_limit: Duration,
     writers: Writers,
@@ -98,12 +96,10 @@ impl VoteWriter {
         writers: Writers,
         runs: Runs,
         exact: ExactCounts,
-        turns: BatchTurns,
     ) -> Self {
         Self {
             options,
             exact,
-            turns,
             session,
             answer_limit: database.statement_limit + ANSWER_MARGIN,
             batches: writers.add(),
@@ -112,11 +108,6 @@ impl VoteWriter {
             kept: None,
             lent: None,
         }
-    }
-
-    /// The turns of all batches of plain votes of this server.
-    pub fn turns(&self) -> BatchTurns {
-        self.turns.clone()
     }
 
     /// Gets ready for a batch: over the kept connection or a new one. The caller can then leave out

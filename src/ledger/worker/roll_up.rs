@@ -171,7 +171,8 @@ async fn roll_up(
         return Ok(None);
     }
     check_steps(&mut *connection).await?;
-    add(&mut *connection, &sums.of, begin.oldest_span, pacing).await?;
+    let counts = by_item(&sums.of);
+    add(&mut *connection, &counts, &sums.of, begin.oldest_span, pacing).await?;
     let moved = sqlx::query!(
         r#"update watermark set vote_id = $1, vote_total = vote_total + $2
                returning vote_id, vote_total, (select last_value from vote_id_seq) as "drawn!""#,
@@ -194,7 +195,7 @@ async fn roll_up(
         watermark: VoteId::new(moved.vote_id),
         votes: moved.vote_total,
         drawn: VoteId::new(moved.drawn),
-        sums: item_sums(&sums.of),
+        sums: counts,
     }))
 }
 
@@ -298,11 +299,11 @@ async fn sum_votes(
 /// order of their items.
 async fn add(
     connection: &mut InUse,
+    counts: &[CountDelta],
     sums: &BTreeMap<ItemSpan, Sum>,
     oldest_span: i64,
     pacing: Pacing,
 ) -> Result<(), LedgerError> {
-    let counts = by_item(sums);
     let changes: Vec<(&ItemSpan, &Sum)> = sums
         .iter()
         .filter(|((_, span), _)| *span >= oldest_span)
@@ -311,9 +312,9 @@ async fn add(
     let mut statements = Statements::that_write(counts.len() + changes.len(), pacing);
     for some in counts.chunks(statements.limit_rows()) {
         let started = Instant::now();
-        let items: Vec<i64> = some.iter().map(|(item, _)| *item).collect();
-        let net: Vec<i64> = some.iter().map(|(_, sum)| sum.net).collect();
-        let downs: Vec<i64> = some.iter().map(|(_, sum)| sum.downs).collect();
+        let items: Vec<i64> = some.iter().map(|one| one.item_id.get()).collect();
+        let net: Vec<i64> = some.iter().map(|one| one.delta.net).collect();
+        let downs: Vec<i64> = some.iter().map(|one| one.delta.downs).collect();
         sqlx::query_file!("src/ledger/sql/add_to_audited_counts.sql", &items, &net, &downs)
             .execute(&mut *connection)
             .await?;
@@ -340,26 +341,19 @@ async fn add(
 }
 
 /// Pure: the sums of each item, in the order of the items.
-fn by_item(sums: &BTreeMap<ItemSpan, Sum>) -> Vec<(i64, Sum)> {
-    let mut of_items: Vec<(i64, Sum)> = Vec::new();
-    for ((item, _), sum) in sums {
-        match of_items.last_mut() {
-            Some((last, total)) if last == item => total.add(*sum),
-            _ => of_items.push((*item, *sum)),
-        }
-    }
-    of_items
-}
-
-/// Pure: the sums of each item, in the order of the items.
-fn item_sums(sums: &BTreeMap<ItemSpan, Sum>) -> Vec<CountDelta> {
-    let delta = |(item, Sum { net, downs })| {
+fn by_item(sums: &BTreeMap<ItemSpan, Sum>) -> Vec<CountDelta> {
+    let deltas = sums.iter().filter_map(|((item, _), Sum { net, downs })| {
         Some(CountDelta {
-            item_id: ItemId::new(item)?,
-            delta: Count { net, downs },
+            item_id: ItemId::new(*item)?,
+            delta: Count {
+                net: *net,
+                downs: *downs,
+            },
         })
-    };
-    by_item(sums).into_iter().filter_map(delta).collect()
+    });
+    let mut deltas = deltas.collect();
+    CountDelta::merge(&mut deltas);
+    deltas
 }
 
 /// The last id before the next vote above `after`, at most `last`. In between there are no votes,
