@@ -22,6 +22,8 @@ COPY migrations migrations
 COPY scripts/redis-users scripts/
 COPY scripts/rustc-for-tests scripts/
 COPY src src
+# For `tally --version`: --build-arg TALLY_COMMIT=…
+ARG TALLY_COMMIT=
 RUN touch src/lib.rs src/main.rs src/bin/sync-worker.rs \
  && cargo build --release --locked --bins
 

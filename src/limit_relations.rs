@@ -36,7 +36,8 @@ use crate::web::limits::{
     BATCH_BODY_LIMIT_BYTES, BODY_LIMIT, BODY_LIMIT_BYTES, CONNECTIONS_LIMIT, HEAD_LIMIT_BYTES,
     LISTS_LIMIT_BY_ADDRESS, THREADS_LIMIT,
 };
-use crate::web::{KNOWN_LIMIT_AGE, PAGE_DEFAULT_ITEMS, PAGE_LIMIT_ITEMS, PROBE_LIMIT, REFUSAL_LIMIT_BYTES};
+use crate::web::{FOUND_LIMIT_AGE, FRESH_LIMIT, LOOK_LIMIT};
+use crate::web::{KNOWN_LIMIT_AGE, PAGE_DEFAULT_ITEMS, PAGE_LIMIT_ITEMS, REFUSAL_LIMIT_BYTES};
 use crate::{ledger, live};
 
 /// Milliseconds.
@@ -130,8 +131,10 @@ const _: () =
     assert!(ms(REQUEST_LIMIT) > ms(BODY_LIMIT) + NEW_CONNECTION_MS + STATEMENT_MS + DECISION_MS + COUNT_MS);
 // The same for a request that is retried while others of its voter come first.
 const _: () = assert!(ms(REQUEST_LIMIT) > ms(BODY_LIMIT) + ms(AGAIN_LIMIT) + DECISION_MS + COUNT_MS);
-// The health check waits until the server has asked both stores.
-const _: () = assert!(ms(HEALTH_LIMIT) > ms(PROBE_LIMIT));
+// The health check waits for an answer. A load balancer that waits 200 ms gets one, too.
+const _: () = assert!(ms(HEALTH_LIMIT) > ms(FRESH_LIMIT) && 200 > ms(FRESH_LIMIT));
+// What a look found stays known while the next look is under way, until that is cut off.
+const _: () = assert!(ms(FOUND_LIMIT_AGE) > 2 * ms(LOOK_LIMIT));
 // `tally replay` can measure every answer that it waits for.
 const _: () = assert!(LATENCY_LIMIT_US as u128 > REQUEST_LIMIT.as_micros());
 // How much memory one connection may hold, as `config::SERVED_LIMIT_CONNECTIONS` says.

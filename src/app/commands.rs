@@ -34,6 +34,10 @@ async fn dispatch(command: Command) -> anyhow::Result<bool> {
             let redis = Redis::new(&command.redis_url, &command.keys.key_prefix, WORKER_ANSWER_LIMIT)?;
             operator::counter(&Counters::new(redis), command.item).await
         }
+        Command::Config => {
+            telemetry::print(config::effective().map_err(anyhow::Error::msg)?);
+            Ok(true)
+        }
         Command::Openapi => {
             telemetry::print(format_args!("{}\n", web::description()));
             Ok(true)
@@ -64,6 +68,7 @@ fn end_without_the_time() {
 async fn serve(settings: config::Serve) -> anyhow::Result<()> {
     without_huge_pages();
     end_without_the_time();
+    let _reporting = tokio::spawn(telemetry::keep_reporting());
     let metrics = telemetry::init_metrics(&[telemetry::Program::Server])?;
     let stores = StoreUrls::from(&settings.stores);
     if settings.migrate {
@@ -127,11 +132,14 @@ pub async fn sync_worker(settings: config::SyncWorker) -> anyhow::Result<bool> {
 }
 
 async fn work(settings: config::SyncWorker) -> anyhow::Result<bool> {
-    if let Some(listen) = settings.metrics_listen {
-        telemetry::serve_metrics(listen)?;
-    }
     let stores = StoreUrls::from(&settings.stores);
     let worker = super::worker(&stores, (&settings.worker).into(), "tally sync-worker")?;
+    let _reporting = tokio::spawn(telemetry::keep_reporting());
+    let metrics = telemetry::init_metrics(&[telemetry::Program::Worker])?;
+    let _upkeep = telemetry::Upkeep::start(metrics.clone());
+    if let Some(listen) = settings.listen {
+        web::serve_worker(listen, worker.clone(), metrics)?;
+    }
     super::check_for_worker(&worker).await?;
     if settings.once {
         let (flushed, audit) = worker.once().await?;

@@ -38,6 +38,7 @@ const DATABASE: &str = "tally";
 
 /// Runs everything until Ctrl-C or SIGTERM, then stops everything.
 pub async fn run(settings: config::Dev) -> anyhow::Result<()> {
+    let _reporting = tokio::spawn(telemetry::keep_reporting());
     let metrics = telemetry::init_metrics(&telemetry::Program::ALL)?;
     // Listen for signals from here on, not from when the task first runs. Then a Ctrl-C while the stores
     // start stops them too.

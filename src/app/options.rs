@@ -23,6 +23,7 @@ impl From<&config::Server> for ServerOptions {
         Self {
             listen: settings.listen,
             shutdown_limit: settings.shutdown_limit,
+            drain_for: settings.drain,
             clients: settings.into(),
             access: settings.into(),
             voting: settings.into(),

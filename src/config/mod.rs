@@ -2,7 +2,9 @@
 
 pub mod operator;
 mod read;
+mod secret_files;
 mod server;
+mod show;
 #[cfg(test)]
 mod tests;
 pub(crate) mod values;
@@ -15,6 +17,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub use read::{Settings, read, unknown_variables};
 pub use server::{AddressSettings, Jwt, Server};
+pub use show::effective;
 pub use values::{
     Cron, DURATION_LIMIT, PAGE_LIMIT, REPLAY_LIMIT_COLUMNS, REPLAY_LIMIT_CONNECTIONS,
     SERVED_LIMIT_CONNECTIONS, SecretUrl, WRITER_STALL_LEAST,
@@ -139,7 +142,7 @@ pub struct Logs {
 
 /// Counts votes exactly: each vote is a row in Postgres, and Redis counts it at once
 #[derive(Parser)]
-#[command(name = "tally", version, propagate_version = true)]
+#[command(name = "tally", version = crate::telemetry::version(), propagate_version = true)]
 pub struct Tally {
     #[command(flatten)]
     pub logs: Logs,
@@ -181,6 +184,8 @@ pub enum Command {
     Audit(AuditCommand),
     /// Show what Redis holds of an item; exit code 0 unless someone else's value stands there
     Counter(CounterCommand),
+    /// Show the settings that tally serve and sync-worker would start with here, with the source of each
+    Config,
     /// Print the description of the HTTP API: OpenAPI 3.1, the same as /openapi.json
     Openapi,
 }
@@ -359,7 +364,7 @@ pub struct Replay {
 
 /// Saves live counts to their items, and audits them
 #[derive(Parser)]
-#[command(name = "sync-worker", version)]
+#[command(name = "sync-worker", version = crate::telemetry::version())]
 pub struct SyncWorker {
     #[command(flatten)]
     pub logs: Logs,
@@ -372,7 +377,7 @@ pub struct SyncWorker {
     #[arg(long)]
     pub once: bool,
 
-    /// Serve metrics at http://ADDRESS:PORT/metrics
-    #[arg(long, env = "TALLY_WORKER_METRICS_LISTEN", value_name = "ADDRESS:PORT")]
-    pub metrics_listen: Option<SocketAddr>,
+    /// Serve health and metrics at http://ADDRESS:PORT: /health/live, /health/ready, /metrics
+    #[arg(long, env = "TALLY_WORKER_LISTEN", value_name = "ADDRESS:PORT")]
+    pub listen: Option<SocketAddr>,
 }

@@ -3,7 +3,8 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 
-use super::{Command, Server, SyncWorker, Tally};
+use super::secret_files::{self, SUFFIX, Secret, Secrets};
+use super::{Command, Dev, Server, SyncWorker, Tally};
 use crate::domain::{API_KEY_PREFIX, wrapping};
 use crate::telemetry;
 
@@ -20,7 +21,7 @@ impl Settings for Tally {
     fn check(&self) -> Result<(), String> {
         match &self.command {
             Command::Serve(serve) => serve.server.check(),
-            Command::Dev(dev) => dev.server.check(),
+            Command::Dev(dev) => dev.check(),
             _ => Ok(()),
         }
     }
@@ -32,12 +33,30 @@ impl Settings for SyncWorker {
     }
 }
 
+impl Dev {
+    fn check(&self) -> Result<(), String> {
+        // For clap, a URL from a file needs nothing beside it.
+        if self.database_url.is_some() != self.redis_url.is_some() {
+            return Err("one of DATABASE_URL and REDIS_URL is given; it takes both, or none".to_owned());
+        }
+        self.server.check()
+    }
+}
+
 impl Server {
     fn check(&self) -> Result<(), String> {
         if self.proxy_hops.is_some() && self.proxies.is_empty() {
             return Err(
                 "--proxy-hops says how many addresses the proxies in --proxies add, and there are none (environment: \
                  TALLY_PROXY_HOPS, TALLY_PROXIES)"
+                    .to_owned(),
+            );
+        }
+        // For clap, a secret from a file needs nothing beside it.
+        if self.jwt.secrets.is_some() && (self.jwt.audience.is_none() || self.jwt.issuer.is_none()) {
+            return Err(
+                "a secret of tokens needs --jwt-audience and --jwt-issuer (environment: TALLY_JWT_AUDIENCE, \
+                 TALLY_JWT_ISSUER)"
                     .to_owned(),
             );
         }
@@ -53,7 +72,16 @@ pub fn read<P: Settings>() -> P {
         telemetry::complain(format_args!("{}: {line}", P::command().get_name()));
         std::process::exit(2);
     };
-    match P::try_parse() {
+    let words = std::env::args_os().skip(1);
+    let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
+    let Secrets { command, read } = match secret_files::read(P::command(), &words) {
+        Ok(read) => read,
+        Err(line) => refuse(&line),
+    };
+    let parsed = command
+        .try_get_matches_from(std::env::args_os())
+        .and_then(|matches| P::from_arg_matches(&matches));
+    match parsed {
         Ok(settings) => match settings.check() {
             Ok(()) => settings,
             Err(line) => refuse(&line),
@@ -64,7 +92,7 @@ pub fn read<P: Settings>() -> P {
             | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
             _ => {
                 let command = P::command();
-                refuse(&one_line(&error, &command, &secrets(&command)));
+                refuse(&one_line(&error, &command, &secrets(&command, &read)));
             }
         },
     }
@@ -73,7 +101,7 @@ pub fn read<P: Settings>() -> P {
 /// Returns the texts that must not be shown: the values of hidden settings, and API keys and URLs with a
 /// user, wherever they stand on the command line by mistake. The longest comes first, so that no part of a
 /// text remains.
-fn secrets(command: &clap::Command) -> Vec<String> {
+pub(super) fn secrets(command: &clap::Command, from_files: &[Secret]) -> Vec<String> {
     let hidden = || {
         std::iter::once(command)
             .chain(command.get_subcommands())
@@ -84,6 +112,7 @@ fn secrets(command: &clap::Command) -> Vec<String> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let mut secrets: Vec<String> = hidden()
         .filter_map(|argument| std::env::var(argument.get_env()?).ok())
+        .chain(from_files.iter().map(|secret| secret.value.clone()))
         .collect();
     for (at, argument) in arguments.iter().enumerate() {
         let (flag, value) = match argument.split_once('=') {
@@ -103,7 +132,7 @@ fn secrets(command: &clap::Command) -> Vec<String> {
 
 /// Returns clap's message in one line, without these secrets. Adds the name of the setting's environment
 /// variable, if it has one.
-fn one_line(error: &clap::Error, command: &clap::Command, secrets: &[String]) -> String {
+pub(super) fn one_line(error: &clap::Error, command: &clap::Command, secrets: &[String]) -> String {
     let mut text = error.render().to_string();
     for secret in secrets {
         text = text.replace(secret, "…");
@@ -175,8 +204,13 @@ pub fn unknown_variables() -> Vec<String> {
         .iter()
         .flat_map(|command| std::iter::once(command).chain(command.get_subcommands()))
         .flat_map(clap::Command::get_arguments)
-        .filter_map(|argument| argument.get_env())
-        .map(|variable| variable.to_string_lossy().into_owned())
+        .filter_map(|argument| Some((argument.get_env()?.to_string_lossy(), argument)))
+        .flat_map(|(variable, argument)| {
+            let of_file = argument
+                .is_hide_env_values_set()
+                .then(|| format!("{variable}{SUFFIX}"));
+            std::iter::once(variable.into_owned()).chain(of_file)
+        })
         .collect();
     std::env::vars_os()
         .filter_map(|(variable, _)| variable.into_string().ok())

@@ -28,6 +28,11 @@ pub struct Server {
     #[arg(long, env = "TALLY_SHUTDOWN_LIMIT", default_value = "10s", value_parser = duration, value_name = "DURATION")]
     pub shutdown_limit: Duration,
 
+    /// How long the server still serves after a SIGTERM, such as 5s: it says that it is not ready, and
+    /// ends each connection with its next answer, so that load balancers turn to other servers
+    #[arg(long, env = "TALLY_DRAIN", value_parser = duration, value_name = "DURATION")]
+    pub drain: Option<Duration>,
+
     /// The most connections at once; the server answers others with 503
     #[arg(long, env = "TALLY_CONNECTIONS_LIMIT", default_value_t = CONNECTIONS_LIMIT, value_parser = served, value_name = "CONNECTIONS")]
     pub connections_limit: usize,

@@ -12,10 +12,7 @@ use super::{SyncWorker, Tally};
 /// The logger itself reads `RUST_LOG`, so no program has a flag for it.
 const NOT_OF_CLAP: &str = "RUST_LOG";
 /// Flags whose names differ from their variables' names.
-const SHORT_FLAGS: [(&str, &str); 2] = [
-    ("TALLY_WORKER_METRICS_LISTEN", "metrics-listen"),
-    ("TALLY_DEV_FOLDER", "folder"),
-];
+const SHORT_FLAGS: [(&str, &str); 2] = [("TALLY_WORKER_LISTEN", "listen"), ("TALLY_DEV_FOLDER", "folder")];
 /// Arguments that a documented command may leave out, because its environment has them.
 const FROM_ENVIRONMENT: [&str; 3] = ["--database-url", "--redis-url", "--address-keys"];
 

@@ -14,6 +14,7 @@ use crate::batching::take;
 use crate::domain::{Count, Item, ItemId};
 use crate::ledger::{ItemFacts, ItemReader, LedgerError, Listing, ServerLedger};
 use crate::live::{LiveCount, LiveCounts, LiveRead};
+use crate::telemetry::trouble;
 
 /// The most reads in one batch.
 pub const READ_BATCH_LIMIT_ITEMS: usize = 1024;
@@ -323,7 +324,7 @@ impl BatchReader {
         let mut counts: Vec<Option<ItemCount>> = vec![None; wanted.len()];
         let ended = self.read(&wanted, reads, &mut counts).await;
         if let Err(error) = &ended {
-            tracing::error!(%error, reads = waiting.len(), "the ledger did not answer reads of items");
+            trouble!(error, %error, reads = waiting.len(); "the ledger did not answer reads of items");
         }
         for (item, answer) in waiting {
             let at = wanted.binary_search(&item).ok();

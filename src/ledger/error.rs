@@ -237,6 +237,37 @@ impl LedgerError {
     pub fn is_lock_timeout(&self) -> bool {
         matches!(self, Self::Postgres(error) if is_lock_timeout(error))
     }
+
+    /// Why it failed, for metrics: one of [`LEDGER_FAILURES`](crate::telemetry::LEDGER_FAILURES).
+    pub fn failure(&self) -> &'static str {
+        match self {
+            Self::Postgres(error) => failure(error),
+            Self::Tls(_) => "unreachable",
+            Self::Timeout(_) | Self::Cancelled => "no_answer",
+            Self::OtherRun(_) => "other_run",
+            _ => "other",
+        }
+    }
+}
+
+/// The codes are in Postgres' documentation, appendix A.
+fn failure(error: &sqlx::Error) -> &'static str {
+    let Some(error) = error.as_database_error() else {
+        return match error {
+            sqlx::Error::PoolTimedOut => "no_connection",
+            sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) => "unreachable",
+            _ => "other",
+        };
+    };
+    match error.code().as_deref().unwrap_or_default() {
+        "53100" | "58030" => "disk_full",
+        "53300" => "no_connection",
+        "25006" => "read_only",
+        "55P03" | "40P01" => "locked",
+        "57014" => "no_answer",
+        code if code.starts_with("57P") => "shutting_down",
+        _ => "other",
+    }
 }
 
 /// Whether a function or a table is missing: `tally migrate` has not made it yet.

@@ -39,6 +39,13 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 /// Ends a transaction of which nobody knows how far it is. Outside of one it does nothing.
 const ROLLBACK: &str = "rollback";
 
+/// How a pool of connections is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolUse {
+    pub used: usize,
+    pub idle: usize,
+}
+
 /// A pool of connections. Cheap to clone. A statement runs over any of them. Every call fails when
 /// Postgres is unavailable.
 #[derive(Clone, Debug)]
@@ -66,6 +73,15 @@ impl Pool {
         Self {
             only_in: Some(run),
             ..self.clone()
+        }
+    }
+
+    /// How many connections are in use, and how many are idle.
+    pub fn uses(&self) -> PoolUse {
+        let idle = self.connections.num_idle();
+        PoolUse {
+            used: (self.connections.size() as usize).saturating_sub(idle),
+            idle,
         }
     }
 

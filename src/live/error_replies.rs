@@ -302,6 +302,11 @@ impl Refusal {
         self.is_of_keys
     }
 
+    /// Whether Redis has no memory for a write.
+    pub fn is_out_of_memory(&self) -> bool {
+        self.reply().code == "OOM"
+    }
+
     /// Whether Redis does not know the command.
     pub(super) fn is_unknown_command(&self) -> bool {
         self.reply().means == UNKNOWN_COMMAND

@@ -157,8 +157,6 @@ impl Worker {
             metrics::gauge!(name::AUDIT_ITEMS, "verdict" => verdict).set(items as f64);
         }
         metrics::gauge!(name::AUDIT_DRIFT).set(report.wrong_votes as f64);
-        let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
-        metrics::gauge!(name::AUDIT_LAST).set(now.as_secs_f64());
         Ok(report)
     }
 

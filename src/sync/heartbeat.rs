@@ -19,8 +19,10 @@ impl Worker {
     pub(super) async fn keep_beating(self, audits: Audits) {
         let mut ticks = interval(BEAT_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut has_shown = false;
         loop {
             ticks.tick().await;
+            has_shown = has_shown || matches!(timeout(BEAT_LIMIT, self.show_successes()).await, Ok(Ok(())));
             match timeout(BEAT_LIMIT, self.ledger.beat(&self.watch.heartbeat())).await {
                 Ok(Ok(true)) if !self.is_stopping() => {
                     let audits = audits.clone();

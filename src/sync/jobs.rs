@@ -35,7 +35,9 @@ impl Worker {
     /// Begins a run of a job; `None`: another worker is doing it.
     pub(super) async fn begin_job(&self, job: Job) -> Result<Option<Run<'_>>, SyncError> {
         let taken = self.ledger.take_job(job).await?;
-        show_success(job, taken.succeeded_at);
+        if let Some(time) = taken.succeeded_at {
+            show_success(job.name(), time);
+        }
         let Some(lease) = taken.lease else {
             tracing::debug!(%job, holder = ?taken.holder, "another worker is at this job");
             return Ok(None);
@@ -64,6 +66,14 @@ impl Worker {
             Ok(begun) => begun,
             Err(_) => Err(SyncError::JobTaken(job, JOB_WAIT_LIMIT)),
         }
+    }
+
+    /// Shows when each job last ended well, so that a worker that was started again does not seem to know nothing.
+    pub(super) async fn show_successes(&self) -> Result<(), SyncError> {
+        for (job, time) in self.ledger.job_successes().await? {
+            show_success(&job, time);
+        }
+        Ok(())
     }
 
     /// Gives back the leases that this worker still has, so that others need not wait.
@@ -123,11 +133,11 @@ impl Run<'_> {
             );
         }
         let (job, ended_as) = (job.name(), outcome.name());
-        metrics::counter!(name::JOB_RUNS, "job" => job, "outcome" => ended_as).increment(1);
-        metrics::histogram!(name::JOB_SECONDS, "job" => job).record(took.as_secs_f64());
+        metrics::counter!(name::JOB_RUNS, "job_name" => job, "outcome" => ended_as).increment(1);
+        metrics::histogram!(name::JOB_SECONDS, "job_name" => job).record(took.as_secs_f64());
         if outcome == RunOutcome::Done {
             let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
-            metrics::gauge!(name::JOB_SUCCESS, "job" => job).set(now.as_secs_f64());
+            metrics::gauge!(name::JOB_SUCCESS, "job_name" => job).set(now.as_secs_f64());
         }
         ended.map(|(result, _)| result)
     }
@@ -148,11 +158,8 @@ impl Run<'_> {
     }
 }
 
-/// Shows when a run of the job last ended well, on any worker.
-fn show_success(job: Job, succeeded_at: Option<Moment>) {
-    if let Some(time) = succeeded_at {
-        let seconds = Duration::from_micros(time.micros().unsigned_abs()).as_secs_f64();
-        let job = job.name();
-        metrics::gauge!(name::JOB_SUCCESS, "job" => job).set(seconds);
-    }
+/// Shows when a run of the job with this name last ended well, on any worker.
+fn show_success(job: &str, time: Moment) {
+    let seconds = Duration::from_micros(time.micros().unsigned_abs()).as_secs_f64();
+    metrics::gauge!(name::JOB_SUCCESS, "job_name" => job.to_owned()).set(seconds);
 }

@@ -8,6 +8,7 @@
 //! - `schedule`: when each step is taken.
 //! - `timetable`: the audits of a worker, and when they are due.
 //! - `heartbeat`: says how the worker is.
+//! - `health`: whether it does its work.
 //! - `shown_state`: what it shows while a pass runs.
 //! - `flush`: one scan over the index of unsaved counters.
 //! - `save_counts`: writes counts to their items, and marks them as saved.
@@ -36,6 +37,7 @@ mod delete_old_rows;
 mod epoch;
 mod expire_counts;
 mod flush;
+mod health;
 mod heartbeat;
 mod jobs;
 mod rebuild;
@@ -58,6 +60,7 @@ use tokio::sync::{Mutex, OnceCell};
 pub use audit::{AuditReport, Repair};
 pub(crate) use cold_items::COLD_TOKEN_LEAST;
 pub(crate) use flush::{COLLECT_LIMIT, COLLECT_LIMIT_COUNTERS, GENTLE_FOR, GENTLE_LIMIT_COUNTERS};
+pub use health::{Going, Health, Why};
 pub(crate) use heartbeat::BEAT_EVERY;
 pub(crate) use jobs::{JOB_WAIT_LIMIT, RENEW_EVERY, RENEW_LIMIT};
 pub use report::FlushReport;

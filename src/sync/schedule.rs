@@ -9,7 +9,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use super::roll_up::ROLL_UP_EVERY;
 use super::timetable::{Audits, Timetable};
 use super::{AuditReport, FlushReport, Repair, SyncError, Worker};
-use crate::telemetry::name;
+use crate::telemetry::{name, trouble};
 
 /// The most scans that `--once` makes until the system is quiescent. A rebuild in one scan may
 /// leave work for the next, and votes that keep coming leave work for ever.
@@ -88,8 +88,8 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
             }
         };
         worker.watch.pass_ended(began, passed.as_ref().ok());
+        worker.watch.ended("flush", &passed);
         note(passed, &mut failing_since);
-        worker.watch.set_failing(failing_since);
     }
     worker.stop();
     drop(no_more_audits);
@@ -147,22 +147,16 @@ async fn pass(worker: &Worker) -> Result<FlushReport, SyncError> {
 /// Rolls up again and again, until the worker stops. Never cancelled: a transaction that is cut off
 /// as it begins spoils its connection (sqlx issue 4385).
 async fn keep_rolling_up(worker: &Worker) {
-    let mut is_failing = false;
     while !worker.is_stopping() {
         worker.until_roll_up(ROLL_UP_EVERY).await;
         let rolled_up = {
             let _pass = worker.watch.begin("roll_up");
             worker.roll_up().await
         };
-        match rolled_up {
-            Ok(()) => is_failing = false,
-            Err(error) => {
-                metrics::counter!(name::JOB_FAILURES, "job" => "roll_up").increment(1);
-                if !is_failing {
-                    tracing::warn!(%error, "votes cannot be rolled up; trying again");
-                }
-                is_failing = true;
-            }
+        worker.watch.ended("roll_up", &rolled_up);
+        if let Err(error) = rolled_up {
+            metrics::counter!(name::JOB_FAILURES, "job_name" => "roll_up").increment(1);
+            trouble!(warn, %error; "votes cannot be rolled up; trying again");
         }
     }
 }
@@ -170,28 +164,21 @@ async fn keep_rolling_up(worker: &Worker) {
 /// Scans over all counters again and again, page by page, until the worker stops. At full speed, a
 /// million idle counters took most of a core.
 async fn keep_scanning(worker: &Worker, scan_every: Duration) {
-    let mut is_failing = false;
     while !worker.is_stopping() {
         let step = async {
             sleep(worker.scan_pause(scan_every).await?).await;
             let _pass = worker.watch.begin("scan");
             worker.scan_page().await
         };
-        match step.await {
-            Ok(()) => is_failing = false,
-            Err(error) => {
-                metrics::counter!(name::JOB_FAILURES, "job" => "scan").increment(1);
-                if !is_failing {
-                    tracing::warn!(%error, "counters cannot be scanned; trying again");
-                }
-                is_failing = true;
-                sleep(SCAN_RETRY).await;
-            }
+        if let Err(error) = step.await {
+            metrics::counter!(name::JOB_FAILURES, "job_name" => "scan").increment(1);
+            trouble!(warn, %error; "counters cannot be scanned; trying again");
+            sleep(SCAN_RETRY).await;
         }
     }
 }
 
-/// Logs once that a store is gone, and once that it is back.
+/// Logs that a store is gone, and that it is back.
 fn note(passed: Result<FlushReport, SyncError>, failing_since: &mut Option<Instant>) {
     match (passed, *failing_since) {
         (Ok(_), None) => {}
@@ -200,12 +187,9 @@ fn note(passed: Result<FlushReport, SyncError>, failing_since: &mut Option<Insta
             *failing_since = None;
         }
         (Err(error), since) => {
-            metrics::counter!(name::JOB_FAILURES, "job" => "flush").increment(1);
-            let since = since.unwrap_or_else(|| {
-                tracing::warn!(%error, "nothing can be flushed; trying again at each tick");
-                Instant::now()
-            });
-            *failing_since = Some(since);
+            metrics::counter!(name::JOB_FAILURES, "job_name" => "flush").increment(1);
+            trouble!(warn, %error; "nothing can be flushed; trying again at each tick");
+            *failing_since = Some(since.unwrap_or_else(Instant::now));
         }
     }
 }

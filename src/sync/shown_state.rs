@@ -1,14 +1,15 @@
 //! What a worker shows while a pass runs. A pass that hangs must not look like one that has nothing
 //! to do.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::FlushReport;
 use super::ages::UnsavedAges;
+use super::health::{Why, Work};
+use super::{FlushReport, SyncError};
 use crate::ledger::{EndedPass, Heartbeat};
 use crate::telemetry::name;
 
@@ -28,8 +29,10 @@ struct Inner {
     ages: UnsavedAges,
     /// When each job's running pass began.
     running: HashMap<&'static str, Instant>,
-    /// Since when no flush has ended well.
-    failing: Option<Instant>,
+    /// Since when each job has not ended well, and why.
+    failing: HashMap<&'static str, (Instant, Why)>,
+    /// The jobs that have ended well since the start.
+    ended_well: HashSet<&'static str>,
     last_pass: Option<LastPass>,
     /// Counts that were left unsaved by the last pass that could tell.
     unsaved_counts: u64,
@@ -43,7 +46,8 @@ impl Default for Inner {
             began: Instant::now(),
             ages: UnsavedAges::default(),
             running: HashMap::new(),
-            failing: None,
+            failing: HashMap::new(),
+            ended_well: HashSet::new(),
             last_pass: None,
             unsaved_counts: 0,
             saved_counts: 0,
@@ -55,7 +59,10 @@ impl Inner {
     /// How long the oldest unsaved count has been unsaved. While passes fail or hang, unsaved
     /// counts may be as old as that.
     fn oldest_unsaved(&self, now: Instant) -> Duration {
-        let failing = self.failing.map(|since| now.duration_since(since));
+        let failing = self
+            .failing
+            .get("flush")
+            .map(|(since, _)| now.duration_since(*since));
         let running = self.running.get("flush").map(|since| now.duration_since(*since));
         let hanging = running.filter(|running| *running >= HANGING_AFTER);
         self.ages
@@ -93,9 +100,30 @@ impl Watch {
         }
     }
 
-    /// Sets since when flushes fail; `None`: they do not.
-    pub fn set_failing(&self, since: Option<Instant>) {
-        self.lock().failing = since;
+    /// Notes how a pass of this job ended.
+    pub fn ended<T>(&self, job: &'static str, ended: &Result<T, SyncError>) {
+        let mut inner = self.lock();
+        match ended {
+            Ok(_) => {
+                inner.failing.remove(job);
+                inner.ended_well.insert(job);
+            }
+            Err(error) => {
+                let why = Why::from(error);
+                let now = Instant::now();
+                inner.failing.entry(job).or_insert((now, why)).1 = why;
+            }
+        }
+    }
+
+    /// What is known of this job.
+    pub fn work(&self, job: &'static str) -> Work {
+        let inner = self.lock();
+        Work {
+            has_ended_well: inner.ended_well.contains(job),
+            failing: inner.failing.get(job).copied(),
+            running: inner.running.get(job).copied(),
+        }
     }
 
     /// Notes that a pass over what changed has ended. `report` says how; `None`: a store did not
@@ -138,7 +166,7 @@ impl Watch {
         metrics::gauge!(name::OLDEST_UNSAVED_SECONDS).set(inner.oldest_unsaved(now).as_secs_f64());
         for (job, since) in &inner.running {
             let running = now.duration_since(*since);
-            metrics::gauge!(name::JOB_RUNNING_SECONDS, "job" => *job).set(running.as_secs_f64());
+            metrics::gauge!(name::JOB_RUNNING_SECONDS, "job_name" => *job).set(running.as_secs_f64());
         }
     }
 
@@ -164,13 +192,14 @@ impl Drop for Pass {
     fn drop(&mut self) {
         let mut inner = self.watch.lock();
         inner.running.remove(self.job);
-        metrics::gauge!(name::JOB_RUNNING_SECONDS, "job" => self.job).set(0.0);
+        metrics::gauge!(name::JOB_RUNNING_SECONDS, "job_name" => self.job).set(0.0);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::live::LiveError;
 
     #[test]
     fn a_pass_is_under_way_from_its_beginning_until_its_guard_is_dropped() {
@@ -201,9 +230,14 @@ mod tests {
     fn while_flushes_fail_the_oldest_unsaved_count_may_be_as_old_as_the_first_that_failed() {
         let watch = Watch::default();
         let long = Duration::from_secs(7);
-        watch.set_failing(Instant::now().checked_sub(long));
+        let failed = || Err::<(), _>(SyncError::Live(LiveError::Unavailable));
+        watch.ended("flush", &failed());
+        let began = Instant::now().checked_sub(long);
+        let failing = began.map(|began| ("flush", (began, Why::Redis)));
+        watch.lock().failing.extend(failing);
+        watch.ended("flush", &failed());
         assert!(watch.heartbeat().oldest_unsaved >= long);
-        watch.set_failing(None);
+        watch.ended("flush", &Ok(()));
         assert_eq!(watch.heartbeat().oldest_unsaved, Duration::ZERO);
     }
 }

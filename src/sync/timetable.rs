@@ -68,7 +68,7 @@ impl Audits {
             // Another worker is at it.
             Ok(None) => {}
             Err(error) => {
-                metrics::counter!(name::JOB_FAILURES, "job" => "audit").increment(1);
+                metrics::counter!(name::JOB_FAILURES, "job_name" => "audit").increment(1);
                 tracing::warn!(%error, "the audit failed; the next one comes as scheduled");
             }
         }

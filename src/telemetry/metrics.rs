@@ -1,12 +1,7 @@
 //! The metrics: one table with the name, kind, unit, labels and help text of each.
 
-use std::net::SocketAddr;
-
 use ::metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
-use anyhow::Context;
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
-
-use super::upkeep::UPKEEP_EVERY;
 
 /// A program that has metrics. `tally dev` is both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,12 +80,29 @@ pub const VOTE_OUTCOMES: [&str; 8] = [
     "failed",
 ];
 
+/// Why calls of Postgres fail: the reasons in [`name::VOTE_FAILURES`].
+pub const LEDGER_FAILURES: [&str; 9] = [
+    "unreachable",
+    "no_answer",
+    "shutting_down",
+    "no_connection",
+    "disk_full",
+    "read_only",
+    "locked",
+    "other_run",
+    "other",
+];
+
 // The name of a counter ends in `_total`; the name of a duration ends in `_seconds`.
 metrics! {
     /// Votes by outcome; `declined`: a rule did not take them; `refused`: the queue was full;
     /// `failed`: Postgres did not store or did not confirm them.
     VOTES = "tally_votes_total", Counter of "votes", Server,
         "outcome" in VOTE_OUTCOMES;
+    /// Votes that Postgres did not store or did not confirm, by why; `no_answer`: not in time; `no_connection`: it
+    /// has none left; `locked`: someone holds a lock; `other_run`: it failed over or was started again.
+    VOTE_FAILURES = "tally_vote_failures_total", Counter of "votes", Server,
+        "why" in LEDGER_FAILURES;
     /// Attempts to vote that a throttle refused, by what the throttle counts.
     THROTTLED = "tally_throttled_total", Counter of "attempts", Server,
         "by" in ["voter", "address", "item"];
@@ -145,10 +157,22 @@ metrics! {
     SUSPECTS_DROPPED = "tally_suspect_items_dropped_total", Counter of "items", Server;
     /// 1 while Redis answers this server, else 0.
     REDIS_AVAILABLE = "tally_redis_available", Gauge of "0 or 1", Server;
+    /// 1 while Redis has no memory for what votes write, else 0.
+    REDIS_FULL = "tally_redis_out_of_memory", Gauge of "0 or 1", Server;
     /// How often Redis stopped answering this server.
     REDIS_FAILURES = "tally_redis_failures_total", Counter of "failures", Server;
+    /// 1 while the server is ready: votes can be stored, and it is not about to stop; else 0.
+    READY = "tally_ready", Gauge of "0 or 1", Server;
+    /// 1 while Postgres stores votes, as far as this server knows, else 0.
+    POSTGRES_AVAILABLE = "tally_postgres_available", Gauge of "0 or 1", Server;
+    /// Connections to Postgres of each pool, besides those of batch writers; `keys`: what requests need;
+    /// `readers`: lists and pages; `probes`: readiness.
+    POOL = "tally_postgres_pool_connections", Gauge of "connections", Server,
+        "pool" in ["keys", "readers", "probes"], "state" in ["used", "idle"];
     /// How far this server's clock is ahead of Postgres' clock, to half the time of a query.
     CLOCK_AHEAD = "tally_clock_ahead_seconds", Gauge of "seconds", Server;
+    /// Always 1: which build this is.
+    BUILD = "tally_build_info", Gauge of "1", Server Worker, "version" in [], "commit" in [];
     /// Live counts that were written behind to their items.
     FLUSHED = "tally_flushed_counts_total", Counter of "counts", Worker;
     /// Live counts that were deleted because they were saved and idle.
@@ -171,19 +195,19 @@ metrics! {
     EPOCHS = "tally_epoch_changes_total", Counter of "changes", Worker;
     /// Passes of the worker that failed.
     JOB_FAILURES = "tally_job_failures_total", Counter of "passes", Worker,
-        "job" in ["flush", "scan", "roll_up", "audit"];
+        "job_name" in ["flush", "scan", "roll_up", "audit"];
     /// How long the pass of this job that is under way has been running; 0 between passes.
     JOB_RUNNING_SECONDS = "tally_job_running_seconds", Gauge of "seconds", Worker,
-        "job" in ["flush", "scan", "roll_up", "audit"];
+        "job_name" in ["flush", "scan", "roll_up", "audit"];
     /// Runs of jobs that ended on this worker, by outcome; `lost`: the worker stalled, and
     /// another one took the job over.
     JOB_RUNS = "tally_job_runs_total", Counter of "runs", Worker,
-        "job" in ["roll_up", "audit", "delete_keys", "delete_addresses"], "outcome" in ["done", "failed", "lost"];
+        "job_name" in ["roll_up", "audit", "delete_keys", "delete_addresses"], "outcome" in ["done", "failed", "lost"];
     /// Time of one run of a job, on this worker.
-    JOB_SECONDS = "tally_job_seconds", Histogram of "seconds", Worker, "job" in ["roll_up", "audit", "delete_keys", "delete_addresses"];
+    JOB_SECONDS = "tally_job_seconds", Histogram of "seconds", Worker, "job_name" in ["roll_up", "audit", "delete_keys", "delete_addresses"];
     /// When a run of the job last ended well on any worker, in seconds since 1970, as far as
     /// this worker knows; 0 before the first.
-    JOB_SUCCESS = "tally_job_success_timestamp_seconds", Gauge of "seconds", Worker, "job" in ["roll_up", "audit", "delete_keys", "delete_addresses"];
+    JOB_SUCCESS = "tally_job_success_timestamp_seconds", Gauge of "seconds", Worker, "job_name" in ["roll_up", "audit", "delete_keys", "delete_addresses"];
     /// How many vote ids lie beyond the watermark. A server that seeds reads each of them once,
     /// each page of an audit all of them.
     WATERMARK_LAG = "tally_watermark_lag_votes", Gauge of "votes", Worker;
@@ -198,8 +222,6 @@ metrics! {
         "verdict" in ["right", "in_flight", "rebuilding", "wrong"];
     /// By how many votes the last audit found counts wrong; 0 unless something failed.
     AUDIT_DRIFT = "tally_audit_drift_votes", Gauge of "votes", Worker;
-    /// When the last audit ended, in seconds since 1970; 0 before the first.
-    AUDIT_LAST = "tally_audit_last_timestamp_seconds", Gauge of "seconds", Worker;
 }
 
 /// Upper bounds of the histograms of durations, in seconds: from half a millisecond to the longest
@@ -228,22 +250,8 @@ fn builder() -> Result<PrometheusBuilder, BuildError> {
 pub fn init_metrics(programs: &[Program]) -> anyhow::Result<PrometheusHandle> {
     let handle = builder()?.install_recorder()?;
     describe(programs);
+    metrics_process::Collector::default().describe();
     Ok(handle)
-}
-
-/// Starts to collect the worker's metrics, and serves them at `http://{listen}/metrics`. The worker
-/// has no other HTTP. Their upkeep is done as long as the runtime lives.
-///
-/// # Errors
-/// When metrics are collected already, or the address cannot be listened on.
-pub fn serve_metrics(listen: SocketAddr) -> anyhow::Result<()> {
-    builder()?
-        .with_http_listener(listen)
-        .upkeep_timeout(UPKEEP_EVERY)
-        .install()
-        .with_context(|| format!("TALLY_WORKER_METRICS_LISTEN: cannot listen on {listen}"))?;
-    describe(&[Program::Worker]);
-    Ok(())
 }
 
 /// Gives each metric of these programs its help text and its samples, so that a rate also sees the
@@ -451,8 +459,10 @@ mod tests {
             let text = handle.render();
             let mut of_program: Vec<&str> = METRICS
                 .iter()
-                // The server's routes have it: see `web::transport::observe::RouteTimes`.
-                .filter(|one| one.name != name::HTTP_SECONDS && one.programs.contains(&program))
+                // The server's routes have the first (`web::transport::observe::RouteTimes`), the upkeep shows the other.
+                .filter(|one| {
+                    ![name::HTTP_SECONDS, name::BUILD].contains(&one.name) && one.programs.contains(&program)
+                })
                 .map(|one| one.name)
                 .collect();
             of_program.sort_unstable();

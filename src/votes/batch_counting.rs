@@ -10,7 +10,7 @@ use super::counting_steps::{Counting, Step};
 use crate::domain::{CountDelta, ExactCount, ItemId, TransactionId};
 use crate::ledger::{LedgerError, VoteWriter};
 use crate::live::{CountReply, LiveCounts};
-use crate::telemetry::name;
+use crate::telemetry::{name, trouble};
 
 /// How long a batch may take to seed its missing live counts, in all rounds.
 pub const SEED_LIMIT: Duration = Duration::from_secs(4);
@@ -91,7 +91,7 @@ impl<'a> BatchCounting<'a> {
                     match self.seed(&mut counting, &missing, batch).await {
                         Ok(()) => {}
                         Err(error) => {
-                            tracing::warn!(%error, items = missing.len(), "missing live counts were not seeded");
+                            trouble!(warn, %error, items = missing.len(); "missing live counts were not seeded");
                             break;
                         }
                     }
@@ -146,11 +146,7 @@ impl<'a> BatchCounting<'a> {
                 Ok(Some(counts))
             }
             Err(error @ (LedgerError::Cancelled | LedgerError::LongTail)) => {
-                tracing::warn!(
-                    %error,
-                    items = missing.len(),
-                    "exact counts were not read in time: their items wait"
-                );
+                trouble!(warn, %error, items = missing.len(); "exact counts were not read in time: their items wait");
                 metrics::counter!(name::SEED_TIMEOUTS).increment(1);
                 // A read that had less time may not be slow.
                 if whole <= self.deadline {

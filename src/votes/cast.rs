@@ -4,6 +4,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::domain::{AddressHash, Count, NewVote, PostgresRun, Refusal, StoredVote, Value, VoteRequest};
+use crate::telemetry::{name, trouble};
 
 /// The answer to a vote, or to another request of a voter. `count` is the item's live count, if
 /// there is one.
@@ -209,8 +210,9 @@ pub(super) fn refuse_other_runs<One: Queued>(
         let _ = one.into_answer().send(Err(refusal));
     }
     failed.increment(refused);
-    tracing::warn!(
-        votes = refused,
+    metrics::counter!(name::VOTE_FAILURES, "why" => "other_run").increment(refused);
+    trouble!(
+        warn, %"Postgres failed over or was started again", votes = refused;
         "the items of some votes were looked up in another run of Postgres: these votes are not stored"
     );
 }

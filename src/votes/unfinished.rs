@@ -6,6 +6,7 @@ use super::cast::{CastError, Queued};
 use crate::domain::ItemId;
 use crate::ledger::{InsertError, SERVER_STATEMENT_LIMIT};
 use crate::live::LiveCounts;
+use crate::telemetry::{name, trouble};
 
 /// Makes a batch's items suspect, unless it is finished. Its writer was cut off in the middle of
 /// the batch, or Postgres did not confirm it. The batch may be stored, now or a little later, and
@@ -56,7 +57,8 @@ impl<Items: Iterator<Item = ItemId> + Clone> UnfinishedBatch<Items> {
             let _ = one.into_answer().send(Err(refusal));
         }
         failed.increment(votes);
-        tracing::error!(%error, votes, "a batch of votes was not stored");
+        metrics::counter!(name::VOTE_FAILURES, "why" => error.failure()).increment(votes);
+        trouble!(error, %error, votes = votes; "a batch of votes was not stored");
     }
 }
 

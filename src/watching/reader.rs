@@ -16,7 +16,7 @@ use crate::counts::CountReader;
 use crate::domain::ItemId;
 use crate::ledger::{LedgerError, OtherRun, ServerLedger};
 use crate::live::{LiveCounts, LiveRead};
-use crate::telemetry::name;
+use crate::telemetry::{name, trouble};
 
 /// Items in one pipeline of a tick. Redis serves others between two pipelines.
 const PIPELINE_LIMIT_ITEMS: usize = 1000;
@@ -147,7 +147,6 @@ impl Reader {
 
     /// Reads from Postgres what is due.
     async fn read(&self) {
-        let mut is_failing = false;
         loop {
             let due = self.shared.state().next_due();
             match due {
@@ -157,12 +156,9 @@ impl Reader {
             }
             let began = Instant::now();
             let ended = self.read_due().await;
-            if let Err(error) = &ended
-                && !is_failing
-            {
-                tracing::error!(%error, "the ledger did not answer the streams");
+            if let Err(error) = &ended {
+                trouble!(error, %error; "the ledger did not answer the streams");
             }
-            is_failing = ended.is_err();
             sleep(rest_after(began.elapsed())).await;
         }
     }

@@ -29,9 +29,11 @@ use crate::web::api::state::AppState;
 use crate::web::api::stream_places::StreamPlaces;
 use crate::web::api::voidings::runner::VoidingRunner;
 use crate::web::pages;
+use crate::web::readiness::Readiness;
 use crate::web::references::References;
 use crate::web::status::Status;
 use crate::web::transport::connection_limits::ClientLimits;
+use crate::web::transport::drain::{Drain, turn_away};
 use crate::web::transport::listen::threads;
 use crate::web::transport::{listen, observe};
 use crate::web::{api, routes};
@@ -61,6 +63,8 @@ pub struct ServerOptions {
     /// How long a shutdown waits for requests under way, then again for batches of votes, then again for the
     /// repair of suspects: up to three times this limit.
     pub shutdown_limit: Duration,
+    /// How long the server still serves after a stop, while load balancers learn of it.
+    pub drain_for: Option<Duration>,
     pub clients: ClientLimits,
     pub access: AccessOptions,
     pub voting: VotingOptions,
@@ -103,12 +107,15 @@ impl Server {
 
     /// Answers requests until `stop` resolves.
     ///
-    /// Then it accepts no more requests, answers those under way, and returns. Fails when the server cannot
-    /// be started.
+    /// Then it drains, accepts no more requests, answers those under way, and returns.
+    ///
+    /// # Errors
+    /// Fails when the server cannot be started.
     pub async fn run(self, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
         let ServerOptions {
             listen: _,
             shutdown_limit,
+            drain_for,
             clients,
             access,
             voting,
@@ -136,6 +143,9 @@ impl Server {
         let shared = live_counts.clone();
         let backoff = SeedBackoff::default();
         let status = Status::new(self.metrics.clone());
+        let drain = Drain::default();
+        let readiness = Readiness::new(&self.ledger, &self.redis, &live_counts, &drain);
+        let looking = tokio::spawn(readiness.clone().keep_looking());
         let sampling = status
             .clone()
             .keep_sampling(self.ledger.clone(), live_counts.clone());
@@ -184,13 +194,13 @@ impl Server {
                 top_lists: top_lists.clone(),
                 ledger: self.ledger.clone(),
                 live_counts,
-                redis: self.redis.clone(),
                 metrics: self.metrics.clone(),
                 known_answers: Cache::ended_by(self.ledger.ends()),
                 access: access.clone(),
                 operator: operator.clone(),
                 voidings: shared_voidings.clone(),
                 status: status.clone(),
+                readiness: readiness.clone(),
             };
             app.app_data(web::Data::new(state))
                 .app_data(access)
@@ -203,19 +213,30 @@ impl Server {
             pages::prepare();
             routes::prepare();
         });
-        let server = start(self.listener, clients, shutdown_limit, routes)?;
+        let listener = self.listener.try_clone()?;
+        let server = start(self.listener, clients, shutdown_limit, &drain, routes)?;
         let mut progress = ProgressNotes::new(ledger, live_counts.clone());
 
         let handle = server.handle();
         let running = tokio::spawn(server);
+        let stopped = async {
+            stop.await;
+            drain.begin();
+            if let Some(drain_for) = drain_for {
+                tracing::info!(?drain_for, "draining: not ready any more, and still serving");
+                sleep(drain_for).await;
+            }
+            turn_away(listener).await;
+        };
         tokio::select! {
-            () = stop => {}
+            () = stopped => {}
             () = progress.run() => {}
         }
         // Streams would continue for as long as a shutdown waits.
         close_streams.send_replace(true);
         learning.abort();
         sampling.abort();
+        looking.abort();
         if let Some(keeping) = keeping_keys {
             keeping.abort();
         }
@@ -277,6 +298,7 @@ pub fn start(
     listener: TcpListener,
     limits: ClientLimits,
     shutdown_limit: Duration,
+    drain: &Drain,
     routes: impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
 ) -> std::io::Result<Listening> {
     let app = move || {
@@ -287,5 +309,5 @@ pub fn start(
             .app_data(observe::RouteTimes::new("unknown", StatusCode::NOT_FOUND))
             .configure(&routes)
     };
-    listen::serve(listener, limits, shutdown_limit, app)
+    listen::serve(listener, limits, shutdown_limit, drain.clone(), app)
 }

@@ -173,7 +173,7 @@ impl Cluster {
             let listen = format!("{address}:{}", free_port()?);
             let mut worker = cluster.command(SYNC_WORKER, Role::Worker, PAIR + number).await;
             worker.envs([
-                ("TALLY_WORKER_METRICS_LISTEN", listen.as_str()),
+                ("TALLY_WORKER_LISTEN", listen.as_str()),
                 ("TALLY_FLUSH_EVERY", settings.flush_every),
                 ("TALLY_FLUSH_PAGE", settings.flush_page),
                 ("TALLY_SCAN_EVERY", settings.scan_every),

@@ -83,7 +83,7 @@ async fn look(
     for (url, (scanned, audited)) in cluster.worker_urls.iter().zip(workers) {
         let metrics = metrics(http, url).await?;
         let scanned = scanned.are_enough(metrics.get("tally_flush_seconds_count"));
-        let audited = audited.are_enough(metrics.get("tally_audit_last_timestamp_seconds"));
+        let audited = audited.are_enough(metrics.get("tally_audit_seconds_count"));
         if !scanned || audits && !audited {
             return Ok(Some(format!("{url}: no scan or no audit has ended since")));
         }

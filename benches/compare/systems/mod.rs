@@ -24,7 +24,7 @@ use tally::telemetry;
 use tally::votes::Cast;
 use tally::web::limits::CONNECTIONS_LIMIT;
 use tally::web::{
-    ChangeBody, ClientLimits, Json, PathItem, PathPoll, PathVoter, Problem, SelectionBody, VoteBody,
+    ChangeBody, ClientLimits, Drain, Json, PathItem, PathPoll, PathVoter, Problem, SelectionBody, VoteBody,
     item_answer, selection_answer, vote_answer,
 };
 
@@ -102,6 +102,7 @@ async fn answer_with<S: VoteStore>(store: impl Fn() -> S + Clone + Send + 'stati
         listener,
         ClientLimits::with_connections(CONNECTIONS_LIMIT),
         Duration::from_secs(1),
+        &Drain::default(),
         move |app| {
             // In the order of Tally's own routes.
             app.app_data(web::Data::new(store()))

@@ -69,7 +69,7 @@ use super::connect::{
 };
 use super::exact_counts::ExactCounts;
 use super::identity::owner;
-use super::pool::Pool;
+use super::pool::{Pool, PoolUse};
 use super::runs::Runs;
 use super::safe_commit::until_earlier_commits_are_safe;
 use super::settings::{KEPT_PLANS, WRITER_KEEPALIVE};
@@ -230,6 +230,15 @@ impl ServerLedger {
     /// When the database is not migrated.
     pub async fn owner(&self) -> Result<Owner, LedgerError> {
         owner(&self.database.pool).await
+    }
+
+    /// How each pool is used, by its name in metrics.
+    pub fn pool_uses(&self) -> [(&'static str, PoolUse); 3] {
+        [
+            ("keys", self.database.pool.uses()),
+            ("readers", self.public.uses()),
+            ("probes", self.probes.uses()),
+        ]
     }
 
     /// Closes all connections of the pools.

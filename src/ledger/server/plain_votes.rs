@@ -10,6 +10,7 @@ use super::vote_writer::{InsertError, ReadyWriter, VoteWriter, WriterConnection}
 use crate::domain::{AddressHash, NewVote, StoredVote, TransactionId, VoteId, VoteOutcome, VoterId};
 use crate::ledger::LedgerError;
 use crate::ledger::safe_commit::{listening, until_safe};
+use crate::telemetry::trouble;
 
 /// What became of a batch.
 #[derive(Debug)]
@@ -93,7 +94,7 @@ impl VoteWriter {
         match looked_up {
             Ok(()) => self.keep(writer),
             Err(error) => {
-                tracing::error!(%error, "the earlier votes of some repeats could not be read");
+                trouble!(error, %error; "the earlier votes of some repeats could not be read");
                 // They may be on one disk only.
                 let repeats = outcomes.iter_mut();
                 repeats

@@ -128,6 +128,11 @@ impl ServerLedger {
         trial.await.unwrap_or(false)
     }
 
+    /// Whether the votes of the last [`OUTCOME_LIMIT_AGE`] were stored. `None`: there were none. Asks nobody.
+    pub fn stored_lately(&self) -> Option<bool> {
+        self.writers.outcomes().are_stored()
+    }
+
     /// Whether Postgres takes writes, and whether all migrations of this program have run; `None`: it
     /// does not answer. However many ask at once, one look at a time answers them: those who ask in
     /// order to keep a server busy take no connection from a trial.

@@ -36,6 +36,13 @@ pub enum InsertError {
 }
 
 impl InsertError {
+    /// Why it failed, for metrics: one of [`LEDGER_FAILURES`](crate::telemetry::LEDGER_FAILURES).
+    pub fn failure(&self) -> &'static str {
+        match self {
+            Self::NotStored(error) | Self::Unknown(error) => error.failure(),
+        }
+    }
+
     /// Whether nothing was stored because the ids are those of another run of Postgres.
     pub fn is_of_other_run(&self) -> bool {
         matches!(self, Self::NotStored(LedgerError::OtherRun(_)))

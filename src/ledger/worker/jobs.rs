@@ -156,6 +156,20 @@ impl WorkerLedger {
         })
     }
 
+    /// When a run of each job last ended well, on any worker, by Postgres' clock. Jobs that never did are left out.
+    pub async fn job_successes(&self) -> Result<Vec<(String, Moment)>, LedgerError> {
+        let rows = sqlx::query!(
+            r#"select name, (extract(epoch from succeeded_at) * 1000000)::bigint as "micros!"
+               from job where succeeded_at is not null"#
+        )
+        .fetch_all(&self.database.pool)
+        .await?;
+        let successes = rows.into_iter();
+        Ok(successes
+            .map(|row| (row.name, Moment::from_micros(row.micros)))
+            .collect())
+    }
+
     /// Renews a lease, from now on.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use crate::cache::{Cache, Forgets, Remembers};
 use crate::domain::{ApiKeyHash, ApiKeyId, Scopes};
 use crate::ledger::{LedgerError, ServerLedger};
+use crate::telemetry::trouble;
 
 /// The longest time that a key's scopes are remembered. A key that was revoked on another server may be used
 /// this long.
@@ -110,7 +111,7 @@ impl ApiKeys {
                 let (keys, key) = (self.clone(), *key);
                 tokio::spawn(async move {
                     if let Err(error) = keys.ask(&key).await {
-                        tracing::warn!(%error, "an API key could not be looked up again");
+                        trouble!(warn, %error; "an API key could not be looked up again");
                     }
                 });
                 Some(Some(valid))

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::domain::{ActKind, ActOutcome, ApiKeyId, NewAct, VoidingId};
 use crate::ledger::ServerLedger;
-use crate::telemetry::name;
+use crate::telemetry::{name, trouble};
 use crate::web::access::{Access, Caller};
 use crate::web::limits::{REFUSED_ACT_NOTE_LIMIT, REFUSED_ACTS_LIMIT_PER_MINUTE};
 use crate::web::problem::Problem;
@@ -170,7 +170,7 @@ async fn note(
         Ok(()) => true,
         Err(error) => {
             let what = act.kind.name();
-            tracing::warn!(%error, what, "an act that was refused or failed is not in the trail");
+            trouble!(warn, %error, what = what; "an act that was refused or failed is not in the trail");
             false
         }
     }

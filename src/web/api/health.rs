@@ -4,23 +4,17 @@ use actix_web::http::header;
 use actix_web::{HttpResponse, web};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::time::Duration;
-use tokio::time::timeout;
 use utoipa::openapi::schema::AnyOfBuilder;
 use utoipa::openapi::{Ref, RefOr, Response};
 use utoipa::{IntoResponses, ToSchema};
 
-use crate::ledger::{Migrations, Writes};
-use crate::live::LiveError;
-use crate::telemetry::{Program, name};
+use crate::telemetry::name;
 use crate::web::access::Reporter;
 use crate::web::api::state::AppState;
 use crate::web::describe::problems;
 use crate::web::problem;
 use crate::web::problem::{Kind, Problem};
-
-/// The longest time that a probe waits for the stores. It asks all at once.
-pub(crate) const PROBE_LIMIT: Duration = Duration::from_secs(2);
+use crate::web::readiness::READY;
 
 /// The process runs and answers.
 #[derive(Serialize, ToSchema)]
@@ -60,6 +54,10 @@ struct Ready {
     redis: &'static str,
     /// `ready`. In a problem also `pending` or `unknown`.
     migrations: &'static str,
+    /// How long ago the oldest of this was found out. The server looks at each store every second and whenever
+    /// someone asks, and its answer waits at most 100 ms for that. Null just after the start.
+    #[schema(required)]
+    age_seconds: Option<f64>,
     /// What is missing, if anything is.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -83,13 +81,16 @@ pub struct NotReady<'a> {
     postgres: &'static str,
     redis: &'static str,
     migrations: &'static str,
+    /// As in the answer of a server that is ready.
+    #[schema(required)]
+    age_seconds: Option<f64>,
 }
 
 /// Check that the server is ready.
 ///
-/// Says whether votes can be stored, and the state of Postgres, Redis and the migrations. Without Redis
-/// voting continues, so the answer is still 200, with the status `degraded`: a load balancer must not take
-/// the server out.
+/// Says whether votes can be stored, and the state of Postgres, Redis and the migrations, as the server knows
+/// them. Without Redis voting continues, so the answer is still 200, with the status `degraded`: a load balancer
+/// must not take the server out. A server that is about to stop is not ready.
 #[utoipa::path(
     get,
     path = "/health/ready",
@@ -98,68 +99,51 @@ pub struct NotReady<'a> {
     responses(
         (status = 200, description = "Votes can be stored.", body = Ready,
             example = json!({
-                "status": "ready", "postgres": "ready", "redis": "ready", "migrations": "ready"
+                "status": "ready", "postgres": "ready", "redis": "ready", "migrations": "ready",
+                "age_seconds": 0.001
             })),
         ReadyProblems,
     )
 )]
 pub async fn ready(state: web::Data<AppState>) -> HttpResponse {
-    let (ledger, stores_votes, redis) = tokio::join!(
-        timeout(PROBE_LIMIT, state.ledger.state()),
-        timeout(PROBE_LIMIT, state.ledger.stores_votes()),
-        timeout(PROBE_LIMIT, redis_state(&state))
-    );
-    let stores_votes = matches!(stores_votes, Ok(true));
-    let (postgres, migrations) = match ledger {
-        Ok(Some((writes, migrations))) => (
-            match writes {
-                // There may be no table to lock yet.
-                Writes::Taken if migrations == Migrations::Done && !stores_votes => "not-storing",
-                Writes::Taken => "ready",
-                Writes::Standby => "standby",
-                Writes::ReadOnly => "read-only",
-            },
-            match migrations {
-                Migrations::Done => "ready",
-                Migrations::Pending => "pending",
-            },
-        ),
-        Ok(None) | Err(_) => ("unavailable", "unknown"),
-    };
-    let (redis, refusal) = redis.unwrap_or(("unavailable", None));
+    let known = state.readiness.ask().await;
+    let age_seconds = known.age.map(|age| age.as_secs_f64());
     let parts = [
-        ("Postgres", postgres),
-        ("Redis", redis),
-        ("migrations", migrations),
+        ("Postgres", known.postgres),
+        ("Redis", known.redis),
+        ("migrations", known.migrations),
     ];
-    let missing: Vec<String> = parts
-        .iter()
-        .filter(|(_, state)| *state != "ready")
-        .map(|(part, state)| match &refusal {
-            Some(why) if *part == "Redis" => format!("{part}: {why}"),
-            _ => format!("{part}: {state}"),
-        })
-        .collect();
+    let missing = parts.iter().filter(|(_, state)| *state != READY);
+    let missing = missing.map(|(part, state)| match &known.refusal {
+        Some(why) if *part == "Redis" => format!("{part}: {why}"),
+        _ => format!("{part}: {state}"),
+    });
+    let stopping = known
+        .is_draining
+        .then(|| "the server is about to stop".to_owned());
+    let missing: Vec<String> = stopping.into_iter().chain(missing).collect();
     let missing = missing.join(", ");
-    if postgres == "ready" && migrations == "ready" {
-        let (status, detail) = match redis {
-            "ready" => ("ready", None),
+    if known.is_ready() {
+        let (status, detail) = match known.redis {
+            READY => ("ready", None),
             _ => ("degraded", Some(missing)),
         };
         return HttpResponse::Ok().json(Ready {
             status,
-            postgres,
-            redis,
-            migrations,
+            postgres: known.postgres,
+            redis: known.redis,
+            migrations: known.migrations,
+            age_seconds,
             detail,
         });
     }
     let problem = Problem::new(Kind::NotReady, missing);
     let body = NotReady {
         problem: problem.to_body(),
-        postgres,
-        redis,
-        migrations,
+        postgres: known.postgres,
+        redis: known.redis,
+        migrations: known.migrations,
+        age_seconds,
     };
     problem.answer_with(serde_json::to_string(&body).unwrap_or_default())
 }
@@ -184,25 +168,6 @@ impl IntoResponses for ReadyProblems {
             }
         }
         responses
-    }
-}
-
-/// Returns the state of Redis, and why Redis refuses to be used, if it says so. The reason is no secret, and
-/// the log of a server that runs without Redis says it only once.
-async fn redis_state(state: &AppState) -> (&'static str, Option<String>) {
-    let probed = state.redis.takes_writes().await;
-    if probed.is_ok() && state.live_counts.answers() {
-        return ("ready", None);
-    }
-    let checked = state.redis.check(Program::Server).await;
-    // Redis may take what these two send, and still refuse the server's own calls.
-    let of_calls = state.live_counts.refusal().map(LiveError::Refused);
-    let errors = [checked.err(), probed.err(), of_calls].into_iter().flatten();
-    let mut known = errors.filter(|error| error.is_refusal() || error.refusal().is_some());
-    match known.next() {
-        Some(error) if error.is_refusal() => ("refused", Some(error.to_string())),
-        Some(error) => ("unavailable", Some(error.to_string())),
-        None => ("unavailable", None),
     }
 }
 

@@ -6,13 +6,14 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use crate::cache::Cache;
 use crate::counts::{CountReader, TopLists};
 use crate::ledger::ServerLedger;
-use crate::live::{LiveCounts, Redis};
+use crate::live::LiveCounts;
 use crate::votes::VoteQueue;
 use crate::watching::Watching;
 use crate::web::access::{Access, OperatorLogin, Voting};
 use crate::web::api::known_answers::KnownAnswer;
 use crate::web::api::stream_places::StreamPlaces;
 use crate::web::api::voidings::runner::VoidingRunner;
+use crate::web::readiness::Readiness;
 use crate::web::references::References;
 use crate::web::status::Status;
 
@@ -24,12 +25,11 @@ pub(crate) struct AppState {
     pub watching: Watching,
     /// Shared by all threads.
     pub stream_places: StreamPlaces,
-    /// For new items and for `/health/ready`.
+    /// For new items.
     pub ledger: ServerLedger,
-    /// For `/health/ready` and `/metrics`.
+    /// For `/v1/status` and `/metrics`.
     pub live_counts: LiveCounts,
-    /// For `/health/ready`.
-    pub redis: Redis,
+    pub readiness: Readiness,
     pub metrics: PrometheusHandle,
     /// Finds the items and polls that requests name.
     pub references: web::Data<References>,

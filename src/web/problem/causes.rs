@@ -4,6 +4,7 @@ use crate::admission::AdmissionRefusal;
 use crate::counts::ReadError;
 use crate::domain::{EditRefusal, PollId, Refusal};
 use crate::ledger::LedgerError;
+use crate::telemetry::trouble;
 use crate::votes::CastError;
 use crate::web::problem::{Kind, Problem, Stored};
 
@@ -138,7 +139,7 @@ impl From<LedgerError> for Problem {
             let detail = "Servers of a version without rules are connected; stop them and try again.";
             return Self::new(Kind::OlderServers, detail);
         }
-        tracing::error!(%error, "the ledger did not answer a request");
+        trouble!(error, %error; "the ledger did not answer a request");
         Self::unavailable("The database is unavailable; try again.")
     }
 }

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use tokio::time::Instant;
 
 use crate::web::transport::connection_limits::ClientLimits;
+use crate::web::transport::drain::Drain;
 
 /// What a connection is waiting for.
 #[derive(Clone, Copy, Debug)]
@@ -28,10 +29,19 @@ pub struct Activity {
     is_stream: Cell<bool>,
     /// Whether the client has not yet read everything that was written.
     is_unread: Cell<bool>,
+    /// Whether the server is about to stop.
+    drain: Drain,
 }
 
 /// A request that is being answered. Dropping it notes the end.
 pub struct UnderWay(Rc<Activity>);
+
+impl UnderWay {
+    /// Returns whether the server is about to stop, so that the connection must end with this answer.
+    pub fn is_last(&self) -> bool {
+        self.0.drain.is_begun()
+    }
+}
 
 /// A stream that is being sent. Dropping it notes the end.
 pub struct StreamUnderWay(UnderWay);
@@ -45,13 +55,14 @@ impl StreamUnderWay {
 }
 
 impl Activity {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(drain: Drain) -> Self {
         Self {
             requests: Cell::new(0),
             waiting: Cell::new(Waiting::Idle(Instant::now())),
             is_answered: Cell::new(true),
             is_stream: Cell::new(false),
             is_unread: Cell::new(false),
+            drain,
         }
     }
 

@@ -16,12 +16,13 @@ use tokio::net::TcpStream;
 use tokio::task::coop::has_budget_remaining;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
-use crate::telemetry::name;
+use crate::telemetry::{name, trouble};
 use crate::web::limits::{DISCONNECT_LIMIT, RETRY_AFTER_SECONDS, STREAM_UNREAD_LIMIT_BYTES};
 use crate::web::problem::Problem;
 use crate::web::transport::POLICY_OF_DATA;
 use crate::web::transport::activity::Activity;
 use crate::web::transport::connection_limits::ClientLimits;
+use crate::web::transport::drain::Drain;
 use crate::web::transport::turns::Turns;
 
 /// How much is read of a request that is refused because no connection is free.
@@ -108,17 +109,24 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Admits a new connection. `None`: there are too many, and the client has been answered.
-    pub async fn admit(stream: TcpStream, places: &Places, limits: ClientLimits) -> Option<Self> {
+    /// Admits a new connection. `None`: there are too many, and the client has been answered. Once the
+    /// drain begins, the connection ends with its next answer.
+    pub async fn admit(
+        stream: TcpStream,
+        places: &Places,
+        limits: ClientLimits,
+        drain: Drain,
+    ) -> Option<Self> {
         let Some(place) = places.take() else {
             metrics::counter!(name::CONNECTIONS_REFUSED).increment(1);
+            trouble!(warn, %"TALLY_CONNECTIONS_LIMIT"; "too many connections: further ones get 503");
             // Nobody waits for the outcome, so it must end soon.
             let _ = timeout(DISCONNECT_LIMIT, refuse(stream)).await;
             return None;
         };
         Some(Self {
             stream,
-            activity: Rc::new(Activity::new()),
+            activity: Rc::new(Activity::new(drain)),
             limits,
             turns: Turns::default(),
             alarm: Box::pin(sleep_until(Instant::now() + limits.head)),

@@ -17,6 +17,7 @@ use crate::web::limits::{
 };
 use crate::web::transport::connection::{Connection, Places};
 use crate::web::transport::connection_limits::ClientLimits;
+use crate::web::transport::drain::Drain;
 
 /// Returns how many threads serve requests. Each has its own queues, batch writers and connections.
 pub fn threads() -> usize {
@@ -39,11 +40,12 @@ pub(in crate::web) fn bind(address: SocketAddr) -> std::io::Result<TcpListener> 
 /// Serves an app, which is made once on each thread.
 ///
 /// Does what actix-web's HttpServer does, but with Tally's own connections. Fails when it cannot listen on
-/// the address.
+/// the address. Once the drain begins, each connection ends with its next answer.
 pub(in crate::web) fn serve<Made, App, Body>(
     listener: TcpListener,
     limits: ClientLimits,
     shutdown_limit: Duration,
+    drain: Drain,
     app: impl Fn() -> Made + Clone + Send + 'static,
 ) -> std::io::Result<Listening>
 where
@@ -82,12 +84,12 @@ where
                 data.insert(connection.activity());
             })
             .h1(app);
-        let places = places.clone();
+        let (places, drain) = (places.clone(), drain.clone());
         fn_service(move |stream: TcpStream| {
-            let places = places.clone();
+            let (places, drain) = (places.clone(), drain.clone());
             async move {
                 let address = stream.peer_addr().ok();
-                match Connection::admit(stream, &places, limits).await {
+                match Connection::admit(stream, &places, limits, drain).await {
                     Some(connection) => Ok((connection, address)),
                     // The client has been answered.
                     None => Err(DispatchError::DisconnectTimeout),

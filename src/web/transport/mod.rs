@@ -4,6 +4,7 @@
 //! - `connection`: connections that limit slow and greedy clients.
 //! - `activity`: what a connection is doing.
 //! - `connection_limits`: the limits of clients, as the settings have them.
+//! - `drain`: how a server ends without losing a request.
 //! - `turns`: one request at a time, whatever a client sends ahead.
 //! - `framing`: where each request ends. It ignores offers to speak another protocol.
 //! - `observe`: the id, log line and latency of every request.
@@ -14,6 +15,7 @@
 pub(in crate::web) mod activity;
 pub(in crate::web) mod connection;
 pub(in crate::web) mod connection_limits;
+pub(in crate::web) mod drain;
 pub(in crate::web) mod framing;
 pub(in crate::web) mod gzip;
 pub(in crate::web) mod kept;

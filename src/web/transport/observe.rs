@@ -8,15 +8,15 @@ use std::task::{Context, Poll};
 use actix_web::Error;
 use actix_web::body::{BodySize, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
-use actix_web::http::StatusCode;
 use actix_web::http::header::{HeaderName, HeaderValue};
+use actix_web::http::{ConnectionType, StatusCode};
 use actix_web::middleware::Next;
 use actix_web::web::Bytes;
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 use uuid::Uuid;
 
-use crate::telemetry::name;
+use crate::telemetry::{name, trouble};
 use crate::web::transport::activity::{Activity, UnderWay};
 
 /// The most digits of an id.
@@ -45,6 +45,12 @@ pub async fn observe(
     if let Ok(id) = HeaderValue::from_str(id.as_hyphenated().encode_lower(&mut text)) {
         response.headers_mut().insert(REQUEST_ID.clone(), id);
     }
+    if under_way.as_ref().is_some_and(UnderWay::is_last) {
+        response
+            .response_mut()
+            .head_mut()
+            .set_connection_type(ConnectionType::Close);
+    }
     let status = response.status();
     if !span.is_disabled() {
         span.record("status", status.as_u16());
@@ -57,7 +63,10 @@ pub async fn observe(
             request.method(),
             loggable(request.uri().path(), request.app_data()),
         );
-        tracing::warn!(request_id = %id, %method, %path, status = status.as_u16(), "a request was not served");
+        trouble!(
+            warn, %status, request_id = id.to_string(), method = method.as_str(), path = path;
+            "a request was not served"
+        );
     }
     if let Some(route) = response.request().app_data::<RouteTimes>() {
         route.answered(status, started);

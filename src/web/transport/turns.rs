@@ -154,6 +154,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, repeat};
 
     use super::*;
+    use crate::web::transport::drain::Drain;
 
     /// A connection whose client sends all at once.
     struct Connection<Client> {
@@ -166,7 +167,7 @@ mod tests {
         fn of(client: Client) -> Self {
             Self {
                 turns: Turns::default(),
-                activity: Rc::new(Activity::new()),
+                activity: Rc::new(Activity::new(Drain::default())),
                 client,
             }
         }

@@ -106,6 +106,7 @@ fn server(stores: &Stores, edit: impl FnOnce(&mut ServerOptions)) -> Server {
     let mut options = ServerOptions {
         listen: "127.0.0.1:0".parse().expect("an address"),
         shutdown_limit: Duration::from_secs(10),
+        drain_for: None,
         clients: ClientLimits::with_connections(CONNECTIONS_LIMIT),
         access: AccessOptions {
             open: Open::ALL,

@@ -35,6 +35,7 @@ impl OneTally {
         let server_options = ServerOptions {
             listen: "127.0.0.1:0".parse().expect("an address"),
             shutdown_limit: Duration::from_secs(10),
+            drain_for: None,
             clients: ClientLimits::with_connections(16),
             access: AccessOptions {
                 open: Open::ALL,

@@ -1,10 +1,12 @@
-//! Programs as processes: starts, signals, clocks, `tally dev`, `tally replay`, secrets.
+//! Programs as processes: starts, settings, signals, drains, clocks, `tally dev`, `tally replay`, secrets.
 
 mod deployment;
 mod dev;
+mod drain;
 mod own_clocks;
 mod prepare;
 mod processes;
 mod replay;
 mod secrets;
+mod settings;
 mod workers;

@@ -7,7 +7,7 @@ use testkit::programs::until_ready;
 
 use crate::helpers::eventually;
 use crate::helpers::programs::{
-    SYNC_WORKER, TALLY, command, command_as, run, start, start_worker, stop, text,
+    SYNC_WORKER, TALLY, command, command_as, run, start, start_server, start_worker, stop, text,
 };
 use crate::helpers::stores::Stores;
 
@@ -215,4 +215,27 @@ async fn a_server_and_a_worker_that_start_without_postgres_wait_for_it() {
     .await;
     stop(server, Signal::SIGTERM).await;
     stop(worker, Signal::SIGTERM).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_of_an_outage_names_each_cause_and_not_each_request() {
+    let mut stores = Stores::start().await;
+    let (server, base) = start_server(&stores, "server").await;
+    let (code, output) = replay(&stores, &votes(2, 2), &base).await;
+    assert_eq!(code, Some(0), "{output}");
+    stores.postgres.stop().await;
+    let client = reqwest::Client::new();
+    for _ in 0..200 {
+        let answer = client.post(format!("{base}/v1/items/1/votes")).send().await;
+        assert_eq!(
+            answer.expect("an answer").status(),
+            StatusCode::SERVICE_UNAVAILABLE
+        );
+    }
+    let log = server.output();
+    assert!(log.contains("a batch of votes was not stored"), "{log}");
+    assert!(log.contains("a request was not served"), "{log}");
+    assert!(log.lines().count() < 30, "{log}");
+    stores.postgres.start().await.expect("Postgres starts");
+    stop(server, Signal::SIGTERM).await;
 }

@@ -188,7 +188,7 @@ async fn every_count_that_is_answered_lies_between_what_was_acknowledged_and_wha
         let listen = format!("127.0.0.1:{}", free_port().expect("a port"));
         let mut worker = command(SYNC_WORKER, Some(&stores));
         worker.envs([
-            ("TALLY_WORKER_METRICS_LISTEN", listen.as_str()),
+            ("TALLY_WORKER_LISTEN", listen.as_str()),
             ("TALLY_FLUSH_EVERY", "50ms"),
             ("TALLY_FLUSH_PAGE", "3"),
             ("TALLY_SCAN_EVERY", "200ms"),

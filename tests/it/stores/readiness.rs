@@ -2,6 +2,7 @@
 //! Also connections that Postgres closes while they are idle.
 
 use futures_util::future::join_all;
+use nix::sys::signal::Signal;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use sqlx::Executor;
@@ -196,4 +197,45 @@ async fn after_a_restart_of_an_idle_postgres_no_vote_meets_a_closed_connection()
         assert_eq!(tally.get("/v1/items").await.0, StatusCode::OK);
     }
     tally.assert_exact_when_quiescent(item).await;
+}
+
+/// For so long an answer waits for a look, in seconds: its description says so.
+const WAITS_SECONDS: f64 = 0.1;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_a_store_hangs_ready_answers_from_what_is_known_and_says_how_old_that_is() {
+    let name = "while_a_store_hangs_ready_answers_from_what_is_known_and_says_how_old_that_is";
+    if passes_alone(&format!("stores::readiness::{name}")).await {
+        return;
+    }
+    let tally = Tally::start().await;
+    let age = |answer: &Value| answer["age_seconds"].as_f64().expect("an age");
+    let (status, answer) = tally.get("/health/ready").await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(age(&answer) < WAITS_SECONDS, "it looked: {answer}");
+    tally.stores.redis.pause().expect("it runs");
+    let (status, answer) = tally.get("/health/ready").await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    assert!(age(&answer) >= WAITS_SECONDS, "it waits for no look: {answer}");
+    tally.wait_until_ready("degraded").await;
+    tally.stores.redis.resume().expect("it runs");
+    tally.wait_until_ready("ready").await;
+    tally
+        .stores
+        .postgres
+        .signal_all(Signal::SIGSTOP)
+        .expect("it runs");
+    let (_, answer) = tally.get("/health/ready").await;
+    assert!(age(&answer) >= WAITS_SECONDS, "{answer}");
+    until_postgres_is(&tally, "unavailable").await;
+    eventually("the metrics say so", async || {
+        (metric("tally_postgres_available") == 0.0 && metric("tally_ready") == 0.0).then_some(())
+    })
+    .await;
+    tally
+        .stores
+        .postgres
+        .signal_all(Signal::SIGCONT)
+        .expect("it runs");
+    tally.wait_until_ready("ready").await;
 }

@@ -15,6 +15,7 @@ use tokio::time::timeout;
 
 use crate::domain::{ItemName, Reference};
 use crate::ledger::LedgerError;
+use crate::telemetry::trouble;
 use crate::web::api::conditional::TagHeader;
 use crate::web::api::list_places::ListPlace;
 use crate::web::api::lists;
@@ -189,7 +190,7 @@ pub async fn home(
         match timeout(READ_LIMIT, found(&state, &asked)).await.ok()? {
             Ok(content) => Some(content),
             Err(error) => {
-                tracing::error!(%error, "the ledger did not answer a page");
+                trouble!(error, %error; "the ledger did not answer a page");
                 None
             }
         }
