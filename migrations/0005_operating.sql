@@ -39,6 +39,39 @@ create table worker (
 -- the same page (HOT).
 with (fillfactor = 50);
 
+-- Acknowledged votes that the ledger no longer has: a standby that lagged was promoted, or the database went
+-- back to an earlier time. A row for what one server found at once. A server remembers its own votes of the last
+-- minutes; of those of a server that died, nobody knows.
+create table loss (
+    id              bigint generated always as identity primary key,
+    -- Drawn by the server, so that a repeat of its statement stores nothing.
+    token           text not null unique
+                    constraint loss_token_length check (char_length(token) between 1 and 100),
+    found_at        timestamptz not null default clock_timestamp(),
+    -- How many rows of the ledger: votes, changes and retractions.
+    vote_total      bigint not null
+                    constraint loss_vote_total check (vote_total > 0),
+    -- When the first and the last of them had been stored, by the clock of the Postgres that stored them.
+    first_stored_at timestamptz not null,
+    last_stored_at  timestamptz not null,
+    -- The lowest and the highest of their ids. Other votes may have these ids by now.
+    first_vote_id   bigint not null,
+    last_vote_id    bigint not null,
+    -- How many items they were on.
+    item_total      bigint not null,
+    -- Whether that server remembered an earlier vote that is still there. If not, it may have lost more.
+    is_whole        boolean not null
+);
+
+-- The items of a loss, those with the most lost votes first, up to 10,000.
+create table loss_item (
+    loss_id    bigint not null references loss,
+    -- No foreign key: the item may be lost, too, and another one may have its id by now.
+    item_id    bigint not null,
+    vote_total bigint not null,
+    primary key (loss_id, item_id)
+);
+
 -- Jobs: what one worker at a time does, under a lease with a limited life and a fencing token.
 -- Postgres only takes writes under the newest number. The lease's time only decides when another
 -- worker may take the job over.

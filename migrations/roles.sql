@@ -28,7 +28,7 @@ begin
     execute format('grant usage on schema %I to tally_server, tally_worker, tally_report, tally_operator', current_schema());
 end $$;
 
-revoke all on table item, audited_count, open_item, open_poll, vote, rule, place, ballot, idempotency_key, api_key, act, vote_address, recent_change, voiding, voided, watermark, epoch, identity, incarnation, writer_connection, worker, job, job_run, _sqlx_migrations
+revoke all on table item, audited_count, open_item, open_poll, vote, rule, place, ballot, idempotency_key, api_key, act, vote_address, recent_change, voiding, voided, watermark, epoch, identity, incarnation, writer_connection, worker, job, job_run, loss, loss_item, _sqlx_migrations
     from tally_server, tally_worker, tally_report, tally_operator;
 -- Only cast_votes calls it.
 revoke all on function decide_votes from tally_server;
@@ -39,8 +39,14 @@ revoke all on sequence item_id_seq, vote_id_seq from tally_server, tally_worker,
 grant select (id, name, key, is_hidden, rule_id, takes_down_votes, vote_count, down_count, counted_at),
       insert (name, key, rule_id, takes_down_votes) on item to tally_server;
 grant select on audited_count to tally_server;
-grant select (id, item_id, value, change_number, voter_id, poll_id, number),
+grant select (id, item_id, created_at, value, change_number, voter_id, poll_id, number),
       insert (id, item_id, value, voter_id) on vote to tally_server;
+-- After a failover it notes which of its votes are not there any more.
+grant select, insert (token, vote_total, first_stored_at, last_stored_at, first_vote_id, last_vote_id, item_total, is_whole)
+    on loss to tally_server;
+grant insert (loss_id, item_id, vote_total) on loss_item to tally_server;
+-- `tally audit` shows that there was one.
+grant select on loss to tally_worker;
 -- Which client a vote came from: it writes that, and reads none of it.
 grant insert (vote_id, address_hash) on vote_address to tally_server;
 -- It creates rules. Only cast_votes, which has the owner's rights, stores changes, and writes what
@@ -144,6 +150,6 @@ grant select (id) on identity to tally_operator;
 -- Reports read all items, all votes, the rules, voidings and recent changes. They read no ballots:
 -- a ballot's hash says who had it. They read no addresses: of a voiding, they read everything but
 -- its address hashes.
-grant select on item, audited_count, open_item, open_poll, vote, rule, place, voided, recent_change to tally_report;
+grant select on item, audited_count, open_item, open_poll, vote, rule, place, voided, recent_change, loss, loss_item to tally_report;
 grant select (id, voter_id, item_id, cast_from, cast_until, reason, created_at, until_vote_id, done_vote_id,
               undone_vote_id) on voiding to tally_report;

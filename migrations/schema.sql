@@ -141,6 +141,30 @@ create table job_run (
     constraint job_run_outcome CHECK (outcome = ANY (ARRAY['done'::text, 'failed'::text, 'lost'::text, 'stopped'::text]))
 );
 
+create table loss (
+    id bigint not null generated always as identity (sequence name loss_id_seq start 1 increment 1 cache 1),
+    token text not null,
+    found_at timestamp with time zone not null default clock_timestamp(),
+    vote_total bigint not null,
+    first_stored_at timestamp with time zone not null,
+    last_stored_at timestamp with time zone not null,
+    first_vote_id bigint not null,
+    last_vote_id bigint not null,
+    item_total bigint not null,
+    is_whole boolean not null,
+    constraint loss_pkey PRIMARY KEY (id),
+    constraint loss_token_key UNIQUE (token),
+    constraint loss_token_length CHECK (char_length(token) >= 1 AND char_length(token) <= 100),
+    constraint loss_vote_total CHECK (vote_total > 0)
+);
+
+create table loss_item (
+    loss_id bigint not null,
+    item_id bigint not null,
+    vote_total bigint not null,
+    constraint loss_item_pkey PRIMARY KEY (loss_id, item_id)
+);
+
 create table open_item (
     item_id bigint not null,
     to_anonymous boolean not null,
@@ -303,6 +327,7 @@ alter table act add constraint act_begun_id_fkey FOREIGN KEY (begun_id) REFERENC
 alter table ballot add constraint ballot_rule_id_fkey FOREIGN KEY (rule_id) REFERENCES rule(id);
 alter table item add constraint item_rule_id_fkey FOREIGN KEY (rule_id) REFERENCES rule(id);
 alter table job_run add constraint job_run_job_fkey FOREIGN KEY (job) REFERENCES job(name);
+alter table loss_item add constraint loss_item_loss_id_fkey FOREIGN KEY (loss_id) REFERENCES loss(id);
 alter table open_item add constraint open_item_item_id_fkey FOREIGN KEY (item_id) REFERENCES item(id);
 alter table open_poll add constraint open_poll_poll_id_fkey FOREIGN KEY (poll_id) REFERENCES rule(id);
 alter table place add constraint place_item_id_fkey FOREIGN KEY (item_id) REFERENCES item(id);

@@ -2,6 +2,8 @@
 
 use std::panic;
 
+use anyhow::Context;
+
 use super::{StoreUrls, database_setting, dev};
 use crate::config::{self, Command};
 use crate::live::{Counters, Redis, WORKER_ANSWER_LIMIT};
@@ -33,6 +35,15 @@ async fn dispatch(command: Command) -> anyhow::Result<bool> {
         Command::Counter(command) => {
             let redis = Redis::new(&command.redis_url, &command.keys.key_prefix, WORKER_ANSWER_LIMIT)?;
             operator::counter(&Counters::new(redis), command.item).await
+        }
+        Command::Completions(asked) => {
+            telemetry::print(config::completions(&asked));
+            Ok(true)
+        }
+        Command::Man(settings) => {
+            let folder = &settings.folder;
+            config::write_manual(folder).with_context(|| format!("cannot write to {}", folder.display()))?;
+            Ok(true)
         }
         Command::Config => {
             telemetry::print(config::effective().map_err(anyhow::Error::msg)?);
@@ -123,6 +134,9 @@ async fn audit(settings: &config::AuditCommand) -> anyhow::Result<bool> {
     telemetry::print(report);
     let rules = worker.check_rules().await?;
     telemetry::print(&rules);
+    if let Some(lost) = worker.losses().await?.line() {
+        telemetry::print(format_args!("{lost}\n"));
+    }
     Ok(report.wrong_items == 0 && rules.faults == 0)
 }
 
@@ -137,10 +151,10 @@ async fn work(settings: config::SyncWorker) -> anyhow::Result<bool> {
     let _reporting = tokio::spawn(telemetry::keep_reporting());
     let metrics = telemetry::init_metrics(&[telemetry::Program::Worker])?;
     let _upkeep = telemetry::Upkeep::start(metrics.clone());
+    super::check_for_worker(&worker).await?;
     if let Some(listen) = settings.listen {
         web::serve_worker(listen, worker.clone(), metrics)?;
     }
-    super::check_for_worker(&worker).await?;
     if settings.once {
         let (flushed, audit) = worker.once().await?;
         telemetry::print(format_args!("{flushed}{audit}"));

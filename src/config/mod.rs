@@ -1,5 +1,6 @@
 //! Every setting: a flag, an environment variable and a default. `--help` prints their docstrings.
 
+mod help;
 pub mod operator;
 mod read;
 mod secret_files;
@@ -13,8 +14,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use help::{completions, write_manual};
 pub use read::{Settings, read, unknown_variables};
 pub use server::{AddressSettings, Jwt, Server};
 pub use show::effective;
@@ -184,6 +186,10 @@ pub enum Command {
     Audit(AuditCommand),
     /// Show what Redis holds of an item; exit code 0 unless someone else's value stands there
     Counter(CounterCommand),
+    /// Print completions for a shell: put them where it looks for them
+    Completions(Completions),
+    /// Write the manual pages of tally and sync-worker into a folder
+    Man(Man),
     /// Show the settings that tally serve and sync-worker would start with here, with the source of each
     Config,
     /// Print the description of the HTTP API: OpenAPI 3.1, the same as /openapi.json
@@ -282,10 +288,37 @@ pub struct CounterCommand {
     pub keys: Keys,
 }
 
+/// `tally completions`.
+#[derive(Args)]
+pub struct Completions {
+    /// The shell
+    pub shell: clap_complete::Shell,
+
+    /// The program to complete
+    #[arg(long, value_enum, default_value_t, value_name = "PROGRAM")]
+    pub program: Program,
+}
+
+/// A program that has completions.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub enum Program {
+    #[default]
+    Tally,
+    SyncWorker,
+}
+
+/// `tally man`.
+#[derive(Args)]
+pub struct Man {
+    /// The folder, which must be there: /usr/local/share/man/man1, for example
+    #[arg(value_parser = path)]
+    pub folder: PathBuf,
+}
+
 /// `tally health`.
 #[derive(Args)]
 pub struct Health {
-    /// The URL to check: a server's /health/ready or a worker's /metrics
+    /// The URL to check: a server's or a worker's /health/ready
     #[arg(
         long,
         default_value = "http://127.0.0.1:8080/health/ready",

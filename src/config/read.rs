@@ -125,6 +125,13 @@ pub(super) fn secrets(command: &clap::Command, from_files: &[Secret]) -> Vec<Str
         secrets.extend(value.filter(|value| may_be_secret(value)).map(str::to_owned));
         secrets.extend(may_be_secret(argument).then(|| argument.clone()));
     }
+    // clap names the one part of a list that is wrong.
+    let parts = secrets.iter().flat_map(|secret| secret.split(','));
+    let parts: Vec<String> = parts
+        .filter(|part| part.contains('@'))
+        .map(str::to_owned)
+        .collect();
+    secrets.extend(parts);
     secrets.retain(|secret| !secret.is_empty());
     secrets.sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
     secrets

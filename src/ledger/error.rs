@@ -106,7 +106,7 @@ pub enum UnfitDatabase {
     ForeignTables,
     #[error(
         "other migrations, from before the first release of Tally, made this database; \
-         give Tally a new database, or keep this one's votes as migrations/README.md says"
+         give Tally a new one (migrations/README.md)"
     )]
     UnreleasedSchema,
     /// Every program of this version refuses it.
@@ -255,12 +255,13 @@ fn failure(error: &sqlx::Error) -> &'static str {
     let Some(error) = error.as_database_error() else {
         return match error {
             sqlx::Error::PoolTimedOut => "no_connection",
+            sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::TimedOut => "no_answer",
             sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) => "unreachable",
             _ => "other",
         };
     };
     match error.code().as_deref().unwrap_or_default() {
-        "53100" | "58030" => "disk_full",
+        "53100" => "disk_full",
         "53300" => "no_connection",
         "25006" => "read_only",
         "55P03" | "40P01" => "locked",

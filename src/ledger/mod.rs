@@ -12,6 +12,7 @@ mod error;
 mod exact_counts;
 mod fitness;
 mod identity;
+mod losses;
 mod lost_waits;
 mod operator;
 mod owner;
@@ -32,13 +33,14 @@ pub use connect::{
     SERVER_POOL_LIMIT_CONNECTIONS, SERVER_STATEMENT_LIMIT, WORKER_STATEMENT_LIMIT, Writes, answers,
 };
 pub use error::{InvalidDatabaseUrl, LedgerError, OtherRun, Overtaken, UnfitDatabase};
+pub use losses::Losses;
 pub use operator::{OperatorLedger, VotesToVoid};
 pub use owner::{OwnerLedger, Role, Roles, create_database, create_logins};
 pub use safe_vote_id::{DECIDE_LIMIT, SafeVoteId};
 pub use server::{
     AddedBallots, BatchUnderWay, DecidedBatch, Decision, FoundApiKey, Fullness, HeldVote, InsertError,
-    InsertedBatch, ItemFacts, ItemReader, JobStatus, Listing, Migrations, ReadyWriter, Receipt, ServerLedger,
-    SetOpen, VoidedChunk, VoteRow, VoteWriter, WORKER_ALIVE_LIMIT, WorkerStatus,
+    InsertedBatch, ItemFacts, ItemReader, JobStatus, Listing, Loss, Migrations, ReadyWriter, Receipt,
+    ServerLedger, SetOpen, VoidedChunk, VoteRow, VoteWriter, WORKER_ALIVE_LIMIT, WorkerStatus,
 };
 pub(crate) use server::{FULLNESS_LIMIT, ITEM_CACHE_LIMIT_ITEMS, NAMES_LIMIT_ITEMS};
 pub use session::CONNECT_LIMIT;

@@ -54,6 +54,11 @@ impl Runs {
         }
     }
 
+    /// The run that was seen last. `None`: none was yet.
+    pub fn last(&self) -> Option<PostgresRun> {
+        self.lock().run
+    }
+
     /// How often the run has changed. A connection that saw fewer changes is from before the last
     /// one.
     pub fn changes(&self) -> u64 {

@@ -14,8 +14,8 @@ use tokio::time::{Instant, sleep};
 
 use super::audit_verdict::{Finding, Looks, Verdict, verdict};
 use super::{SyncError, Worker};
-use crate::domain::{ActKind, ActOutcome, ItemId, NewAct};
-use crate::ledger::{AuditRow, Job, JobLease, LedgerError, UnfitDatabase};
+use crate::domain::{ActKind, ActOutcome, Count, ItemId, NewAct};
+use crate::ledger::{AuditRow, Job, JobLease, LedgerError, Losses, UnfitDatabase};
 use crate::live::Counter;
 use crate::telemetry::name;
 
@@ -57,6 +57,14 @@ pub struct AuditReport {
     pub repaired_items: usize,
 }
 
+/// An item at one look.
+struct Compared {
+    row: AuditRow,
+    /// Its live count in Redis.
+    live: Option<Count>,
+    verdict: Verdict,
+}
+
 impl fmt::Display for AuditReport {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(out, "checked   {:>10} items, {} votes", self.items, self.votes)?;
@@ -81,6 +89,14 @@ impl fmt::Display for AuditReport {
 }
 
 impl Worker {
+    /// What servers found missing after a failover or a restore. No audit can tell: counts are right without it.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn losses(&self) -> Result<Losses, SyncError> {
+        Ok(self.ledger.losses().await?)
+    }
+
     /// One full audit. An audit that repairs is a job of one worker at a time, and waits for
     /// another worker's.
     ///
@@ -220,14 +236,14 @@ impl Worker {
         for look in 1..=LOOKS_LIMIT {
             let compared = self.compare(&items).await?;
             let mut again = Vec::new();
-            for (row, verdict) in compared {
+            for Compared { row, live, verdict } in compared {
                 match looks.finding(row.item_id, verdict) {
                     Finding::Right => report.right_items += 1,
                     Finding::Rebuilding => report.rebuilding_items += 1,
                     Finding::Open => again.push(row.item_id),
                     Finding::Wrong { by } => {
                         report.wrong_votes += by;
-                        wrong.push((row, by));
+                        wrong.push((row, live, by));
                     }
                 }
             }
@@ -241,14 +257,17 @@ impl Worker {
         }
         report.in_flight_items += items.len();
         report.wrong_items += wrong.len();
-        for (row, by) in wrong.iter().take(NAMED_LIMIT_ITEMS) {
-            tracing::error!(item = %row.item_id, by, exact = %row.exact_count, saved = %row.saved_count, "a count is wrong");
+        for (row, live, by) in wrong.iter().take(NAMED_LIMIT_ITEMS) {
+            let live = live.map_or_else(|| "none".to_owned(), |count| count.to_string());
+            tracing::error!(
+                item = %row.item_id, by, exact = %row.exact_count, %live, saved = %row.saved_count, "a count is wrong"
+            );
         }
         if let (Some(lease), false) = (lease, wrong.is_empty()) {
             // Redis does not know the lease. What comes after this check does no harm: invalidating
             // is always safe.
             self.ledger.check_job(lease).await?;
-            let items: Vec<ItemId> = wrong.iter().map(|(row, _)| row.item_id).collect();
+            let items: Vec<ItemId> = wrong.iter().map(|(row, ..)| row.item_id).collect();
             self.counters.invalidate(&items).await?;
             metrics::counter!(name::INVALIDATIONS, "why" => "audit").increment(items.len() as u64);
             report.repaired_items += items.len();
@@ -257,7 +276,7 @@ impl Worker {
     }
 
     /// Compares items with their counters. The counters are read first.
-    async fn compare(&self, items: &[ItemId]) -> Result<Vec<(AuditRow, Verdict)>, SyncError> {
+    async fn compare(&self, items: &[ItemId]) -> Result<Vec<Compared>, SyncError> {
         let in_flight_after = self.in_flight_after().await?;
         let counters = self.counters.read(items).await?;
         // If someone deleted the index, its items would wait for the slow scan.
@@ -269,7 +288,11 @@ impl Worker {
         let counters: HashMap<ItemId, Counter> = counters.into_iter().map(|one| (one.item_id, one)).collect();
         let compared = rows.into_iter().filter_map(|row| {
             let counter = counters.get(&row.item_id)?;
-            Some((row, verdict(&row, counter)))
+            Some(Compared {
+                row,
+                live: counter.count.map(|(count, _)| count),
+                verdict: verdict(&row, counter),
+            })
         });
         Ok(compared.collect())
     }

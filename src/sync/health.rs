@@ -8,7 +8,8 @@ use super::{SyncError, Worker};
 
 /// A flush that takes longer than this hangs: it has several statements, each of which may wait for a lock.
 const FLUSH_HANGS_AFTER: Duration = Duration::from_secs(60);
-/// A roll-up that takes this much longer than it may wait for a stalled server hangs.
+/// A roll-up that takes this much longer than it may wait for a stalled server hangs. So does one of which
+/// nothing was seen for as long: its task may be gone.
 const ROLL_UP_HANGS_AFTER: Duration = Duration::from_secs(30);
 
 /// How a worker's work goes.
@@ -28,7 +29,7 @@ pub enum Going {
     Well,
     /// It fails for so long.
     Failing(Why, Duration),
-    /// It has been under way for so long.
+    /// It has been under way for so long, or has not ended well for so long.
     Hanging(Duration),
 }
 
@@ -54,7 +55,8 @@ impl From<&SyncError> for Why {
 /// What is known of one part of the work.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Work {
-    pub has_ended_well: bool,
+    /// When it last ended well.
+    pub ended_well: Option<Instant>,
     /// Since when it fails, and why.
     pub failing: Option<(Instant, Why)>,
     /// Since when it has been under way; `None`: it is not.
@@ -62,13 +64,17 @@ pub(super) struct Work {
 }
 
 impl Work {
-    fn going(self, now: Instant, hangs_after: Duration) -> Going {
+    /// `ends_often`: without an end for as long, something is wrong, too.
+    fn going(self, now: Instant, hangs_after: Duration, ends_often: bool) -> Going {
         let running = self.running.map(|since| now.duration_since(since));
         match (running, self.failing) {
             (Some(running), _) if running >= hangs_after => Going::Hanging(running),
             (_, Some((since, why))) => Going::Failing(why, now.duration_since(since)),
-            (_, None) if self.has_ended_well => Going::Well,
-            (_, None) => Going::Starting,
+            (_, None) => match self.ended_well.map(|ended| now.duration_since(ended)) {
+                Some(since) if ends_often && since >= hangs_after => Going::Hanging(since),
+                Some(_) => Going::Well,
+                None => Going::Starting,
+            },
         }
     }
 }
@@ -79,8 +85,9 @@ impl Worker {
         let now = Instant::now();
         let hangs_after = self.options.writer_stall_limit + ROLL_UP_HANGS_AFTER;
         Health {
-            flush: self.watch.work("flush").going(now, FLUSH_HANGS_AFTER),
-            roll_up: self.watch.work("roll_up").going(now, hangs_after),
+            // TALLY_FLUSH_EVERY may be long. It is in no task that could be gone while the program runs.
+            flush: self.watch.work("flush").going(now, FLUSH_HANGS_AFTER, false),
+            roll_up: self.watch.work("roll_up").going(now, hangs_after, true),
         }
     }
 }
@@ -95,14 +102,21 @@ mod tests {
         let limit = Duration::from_secs(15);
         let now = start + limit;
         let mut work = Work::default();
-        assert_eq!(work.going(now, limit), Going::Starting);
+        assert_eq!(work.going(now, limit, true), Going::Starting);
         work.failing = Some((start, Why::Redis));
-        assert_eq!(work.going(now, limit), Going::Failing(Why::Redis, limit));
+        assert_eq!(work.going(now, limit, true), Going::Failing(Why::Redis, limit));
         work.failing = None;
-        work.has_ended_well = true;
-        assert_eq!(work.going(now, limit), Going::Well);
+        work.ended_well = Some(now);
+        assert_eq!(work.going(now, limit, true), Going::Well);
         work.running = Some(start);
-        assert_eq!(work.going(now - Duration::from_millis(1), limit), Going::Well);
-        assert_eq!(work.going(now, limit), Going::Hanging(limit));
+        assert_eq!(
+            work.going(now - Duration::from_millis(1), limit, true),
+            Going::Well
+        );
+        assert_eq!(work.going(now, limit, true), Going::Hanging(limit));
+        // Its task is gone.
+        work.running = None;
+        assert_eq!(work.going(now + limit, limit, true), Going::Hanging(limit));
+        assert_eq!(work.going(now + limit, limit, false), Going::Well);
     }
 }

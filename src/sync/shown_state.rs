@@ -1,7 +1,7 @@
 //! What a worker shows while a pass runs. A pass that hangs must not look like one that has nothing
 //! to do.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,8 +31,8 @@ struct Inner {
     running: HashMap<&'static str, Instant>,
     /// Since when each job has not ended well, and why.
     failing: HashMap<&'static str, (Instant, Why)>,
-    /// The jobs that have ended well since the start.
-    ended_well: HashSet<&'static str>,
+    /// When each job last ended well.
+    ended_well: HashMap<&'static str, Instant>,
     last_pass: Option<LastPass>,
     /// Counts that were left unsaved by the last pass that could tell.
     unsaved_counts: u64,
@@ -47,7 +47,7 @@ impl Default for Inner {
             ages: UnsavedAges::default(),
             running: HashMap::new(),
             failing: HashMap::new(),
-            ended_well: HashSet::new(),
+            ended_well: HashMap::new(),
             last_pass: None,
             unsaved_counts: 0,
             saved_counts: 0,
@@ -106,7 +106,7 @@ impl Watch {
         match ended {
             Ok(_) => {
                 inner.failing.remove(job);
-                inner.ended_well.insert(job);
+                inner.ended_well.insert(job, Instant::now());
             }
             Err(error) => {
                 let why = Why::from(error);
@@ -120,7 +120,7 @@ impl Watch {
     pub fn work(&self, job: &'static str) -> Work {
         let inner = self.lock();
         Work {
-            has_ended_well: inner.ended_well.contains(job),
+            ended_well: inner.ended_well.get(job).copied(),
             failing: inner.failing.get(job).copied(),
             running: inner.running.get(job).copied(),
         }

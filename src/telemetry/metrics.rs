@@ -103,6 +103,9 @@ metrics! {
     /// has none left; `locked`: someone holds a lock; `other_run`: it failed over or was started again.
     VOTE_FAILURES = "tally_vote_failures_total", Counter of "votes", Server,
         "why" in LEDGER_FAILURES;
+    /// Votes that this server had acknowledged, and that Postgres did not have any more after a failover or a
+    /// restore.
+    LOST_VOTES = "tally_lost_votes_total", Counter of "votes", Server;
     /// Attempts to vote that a throttle refused, by what the throttle counts.
     THROTTLED = "tally_throttled_total", Counter of "attempts", Server,
         "by" in ["voter", "address", "item"];
@@ -136,6 +139,8 @@ metrics! {
     /// Administrative requests that were refused or failed, by whether the trail notes them.
     /// The trail notes none without a valid credential, and only a limited number a minute.
     REFUSED_ACTS = "tally_refused_acts_total", Counter of "requests", Server, "noted" in ["yes", "no"];
+    /// Requests with a valid API key, by the id of the key.
+    API_KEY_REQUESTS = "tally_api_key_requests_total", Counter of "requests", Server, "key" in [];
     /// Live counts that were missing when a batch wanted to add to them.
     MISSES = "tally_live_misses_total", Counter of "counts", Server;
     /// Exact counts that answered votes on cold items, for which no live count was made.
@@ -459,10 +464,9 @@ mod tests {
             let text = handle.render();
             let mut of_program: Vec<&str> = METRICS
                 .iter()
-                // The server's routes have the first (`web::transport::observe::RouteTimes`), the upkeep shows the other.
-                .filter(|one| {
-                    ![name::HTTP_SECONDS, name::BUILD].contains(&one.name) && one.programs.contains(&program)
-                })
+                // The values of other labels are only known at run time.
+                .filter(|one| one.labels.iter().all(|label| !label.values.is_empty()))
+                .filter(|one| one.programs.contains(&program))
                 .map(|one| one.name)
                 .collect();
             of_program.sort_unstable();

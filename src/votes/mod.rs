@@ -8,6 +8,7 @@
 //! - `counting_steps`: how a stored batch gets into the live counts, missing ones included.
 //! - `backoff`: when exact counts cannot be read in time, and how long nobody tries.
 //! - `progress_notes`: notes how far the votes are counted.
+//! - `losses`: looks for lost votes after a failover.
 //! - `batch_counting`: the calls that `counting_steps` asks for.
 //! - `full_items`: full items, whose votes a read refuses.
 //! - `decision_writer`: the writer of votes that need a decision.
@@ -27,6 +28,7 @@ mod counting_steps;
 mod decision_writer;
 mod entrance;
 mod full_items;
+mod losses;
 mod progress_notes;
 mod queue;
 mod unfinished;
@@ -39,6 +41,7 @@ pub use cast::{Cast, CastError};
 pub use counting_steps::{Counting, SEED_LIMIT_ROUNDS, Step};
 pub use decision_writer::{AGAIN_LIMIT, DECIDE_LIMIT_REQUESTS};
 pub use full_items::FULL_LIMIT_ITEMS;
+pub use losses::keep_finding_losses;
 pub(crate) use progress_notes::BATCHES_LIMIT;
 pub use progress_notes::{NOTE_EVERY, ProgressNotes};
 pub use queue::{DECISION_QUEUE_LIMIT_REQUESTS, QUEUE_LEAST_VOTES, QUEUE_LIMIT_VOTES, QueueOfRun, VoteQueue};

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
 
+use crate::domain::Owner;
 use crate::ledger::{Migrations, ServerLedger, Writes};
 use crate::live::{LiveCounts, LiveError, Redis, Refusal};
 use crate::telemetry::{Program, name};
@@ -32,6 +33,8 @@ struct Inner {
     state: Looks<Option<(Writes, Migrations)>>,
     stores_votes: Looks<bool>,
     live: Looks<LiveState>,
+    /// Which Tally this is. Redis is not used before Postgres has said so.
+    owner: watch::Receiver<Option<Owner>>,
     drain: Drain,
 }
 
@@ -67,7 +70,13 @@ pub const READY: &str = "ready";
 const UNAVAILABLE: &str = "unavailable";
 
 impl Readiness {
-    pub fn new(ledger: &ServerLedger, redis: &Redis, live_counts: &LiveCounts, drain: &Drain) -> Self {
+    pub fn new(
+        ledger: &ServerLedger,
+        redis: &Redis,
+        live_counts: &LiveCounts,
+        owner: watch::Receiver<Option<Owner>>,
+        drain: &Drain,
+    ) -> Self {
         Self(Arc::new(Inner {
             ledger: ledger.clone(),
             redis: redis.clone(),
@@ -75,6 +84,7 @@ impl Readiness {
             state: Looks::default(),
             stores_votes: Looks::default(),
             live: Looks::default(),
+            owner,
             drain: drain.clone(),
         }))
     }
@@ -131,7 +141,11 @@ impl Readiness {
             ),
             None => (UNAVAILABLE, "unknown"),
         };
-        let live = live.found.unwrap_or_default();
+        let mut live = live.found.unwrap_or_default();
+        if live.refusal.is_none() && inner.owner.borrow().is_none() {
+            live.name = UNAVAILABLE;
+            live.refusal = Some("not used before Postgres has answered once".to_owned());
+        }
         let redis = match live.name {
             READY if !inner.live_counts.answers() => UNAVAILABLE,
             name => name,

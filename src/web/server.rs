@@ -18,7 +18,7 @@ use crate::domain::Owner;
 use crate::ledger::{OperatorLedger, ServerLedger};
 use crate::live::{LiveCounts, Redis, SUSPECTS_LIMIT_ITEMS, Seeding};
 use crate::telemetry::Upkeep;
-use crate::votes::{ProgressNotes, SeedBackoff, VoteQueue};
+use crate::votes::{ProgressNotes, SeedBackoff, VoteQueue, keep_finding_losses};
 use crate::watching::{Reads, Watching};
 use crate::web::access;
 use crate::web::access::{
@@ -137,6 +137,7 @@ impl Server {
         let (tell_owner, owner) = watch::channel(None);
         let learning = tokio::spawn(learn_owner(self.ledger.clone(), tell_owner));
         let admission = SharedAdmission::new(voting.throttles.clone(), owner.clone());
+        let of_readiness = owner.clone();
         let live_counts = LiveCounts::open(owner, self.redis.clone(), SUSPECTS_LIMIT_ITEMS, seeding);
         let top_lists = TopLists::new(self.ledger.clone());
         let ledger = self.ledger.clone();
@@ -144,7 +145,8 @@ impl Server {
         let backoff = SeedBackoff::default();
         let status = Status::new(self.metrics.clone());
         let drain = Drain::default();
-        let readiness = Readiness::new(&self.ledger, &self.redis, &live_counts, &drain);
+        let readiness = Readiness::new(&self.ledger, &self.redis, &live_counts, of_readiness, &drain);
+        let finding = tokio::spawn(keep_finding_losses(self.ledger.clone()));
         let looking = tokio::spawn(readiness.clone().keep_looking());
         let sampling = status
             .clone()
@@ -226,7 +228,7 @@ impl Server {
                 tracing::info!(?drain_for, "draining: not ready any more, and still serving");
                 sleep(drain_for).await;
             }
-            turn_away(listener).await;
+            turn_away(listener, drain_for.is_some()).await;
         };
         tokio::select! {
             () = stopped => {}
@@ -237,6 +239,7 @@ impl Server {
         learning.abort();
         sampling.abort();
         looking.abort();
+        finding.abort();
         if let Some(keeping) = keeping_keys {
             keeping.abort();
         }

@@ -260,7 +260,9 @@ impl ReadyWriter<'_> {
         let ended = timeout(of.answer_limit(), deciding).await;
         // If this program cannot read the rows, nobody counts them unless the connection ends. Then
         // crashed-writer recovery does.
-        let decided = of.batch_answer(ended)?.map_err(InsertError::Unknown)?;
+        let (decided, created_at) = of.batch_answer(ended)?.map_err(InsertError::Unknown)?;
+        let rows = decided.decisions.iter().flat_map(Decision::stored);
+        of.note_acknowledged(&writer, created_at, rows.map(|row| (row.id, row.item_id)));
         of.keep(writer);
         if decided.decisions.iter().any(|one| !one.stored().is_empty()) {
             of.note_stored();
@@ -269,13 +271,13 @@ impl ReadyWriter<'_> {
     }
 }
 
-/// Sends the statement. The inner error: the statement was committed, but this program cannot read
+/// Sends the statement. Returns also `vote.created_at` of its rows, in µs since 1970. The inner error: the statement was committed, but this program cannot read
 /// the answer.
 async fn decide(
     writer: &mut WriterConnection,
     requests: &[VoteRequest],
     addresses: &[Option<AddressHash>],
-) -> Result<Result<DecidedBatch, LedgerError>, sqlx::Error> {
+) -> Result<Result<(DecidedBatch, i64), LedgerError>, sqlx::Error> {
     let lines = Lines::of(requests);
     let total = lines.requests.len();
     let (ballots, keys, bodies) = (
@@ -323,10 +325,13 @@ async fn decide(
     let outcomes = decided.outcomes.iter().zip(rows);
     let decisions: Result<Vec<Decision>, LedgerError> =
         outcomes.map(|(outcome, rows)| decision(outcome, rows)).collect();
-    Ok(decisions.map(|decisions| DecidedBatch {
-        transaction: TransactionId(decided.xid),
-        decisions,
-        hidden,
+    Ok(decisions.map(|decisions| {
+        let batch = DecidedBatch {
+            transaction: TransactionId(decided.xid),
+            decisions,
+            hidden,
+        };
+        (batch, decided.created_at)
     }))
 }
 

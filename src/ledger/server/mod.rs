@@ -6,6 +6,7 @@
 //! - `writer_progress`: how far the votes are counted.
 //! - `storing`: whether Postgres stores votes.
 //! - `looks`: one look at Postgres for all who ask at once.
+//! - `acknowledged`: which votes this server acknowledged lately, and which of them were lost.
 //! - `item_reader`: many items at once, over a connection of its own.
 //! - `full_items`: full items, and the votes that they refuse.
 //! - `items`, `item_rows`, `polls`: what is voted on.
@@ -15,6 +16,7 @@
 //! - `history`, `top`: recent changes, and the items that come first.
 //! - `status`: workers and jobs.
 
+mod acknowledged;
 mod api_keys;
 mod ballots;
 mod decisions;
@@ -39,6 +41,7 @@ mod voiding_chunks;
 mod vote_writer;
 mod writer_progress;
 
+pub use acknowledged::Loss;
 pub use api_keys::FoundApiKey;
 pub use ballots::AddedBallots;
 pub use decisions::{DecidedBatch, Decision, VoteRow};
@@ -60,6 +63,7 @@ pub use writer_progress::BatchUnderWay;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use acknowledged::Acknowledged;
 use looks::Looks;
 use writer_progress::Writers;
 
@@ -104,6 +108,8 @@ pub struct ServerLedger {
     edits: Arc<AtomicU64>,
     /// Shared by its clones.
     runs: Runs,
+    /// Shared by its clones.
+    acknowledged: Acknowledged,
     /// What the last trial found. Shared by its clones.
     trials: Looks<bool>,
     /// What the last look at the state of Postgres found. Shared by its clones.
@@ -132,6 +138,7 @@ impl ServerLedger {
             writers: Writers::default(),
             edits: Arc::default(),
             runs,
+            acknowledged: Acknowledged::default(),
             trials: Looks::default(),
             states: Looks::default(),
         })
@@ -212,6 +219,7 @@ impl ServerLedger {
             &self.database,
             self.writers.clone(),
             self.runs.clone(),
+            self.acknowledged.clone(),
             self.exact.clone(),
         )
     }

@@ -75,9 +75,18 @@ impl VoteWriter {
         let ended = timeout(limit, inserting).await;
         let Batch {
             transaction,
+            created_at,
             mut outcomes,
         } = self.batch_answer(ended)?;
         // From here on the batch is committed: it must be counted, whatever fails.
+        let rows = outcomes
+            .iter()
+            .zip(votes)
+            .filter_map(|(outcome, vote)| match outcome {
+                Some(VoteOutcome::Accepted(stored)) => Some((stored.id, vote.item_id)),
+                _ => None,
+            });
+        self.note_acknowledged(&writer, created_at, rows);
         let looked_up = if outcomes.contains(&None) {
             let looking = async {
                 let looking = find_last_votes(&mut writer.connection, votes, &mut outcomes);
@@ -120,6 +129,8 @@ fn is_accepted(outcome: &VoteOutcome) -> bool {
 /// A committed batch. A repeat has no outcome yet.
 struct Batch {
     transaction: TransactionId,
+    /// `vote.created_at` of its rows, in µs since 1970.
+    created_at: i64,
     outcomes: Vec<Option<VoteOutcome>>,
 }
 
@@ -162,6 +173,7 @@ async fn insert(
     if sent.is_empty() {
         return Ok(Batch {
             transaction: NO_TRANSACTION,
+            created_at: 0,
             outcomes,
         });
     }
@@ -222,6 +234,7 @@ async fn insert_anonymous(
         .add(looked_up.found.iter().map(|(id, kind)| (*id, *kind)));
     Ok(Batch {
         transaction: TransactionId(batch.xid),
+        created_at: batch.created_at,
         outcomes: in_order(votes, &looked_up, batch.inserted)?,
     })
 }
@@ -343,6 +356,7 @@ async fn insert_any(
         .collect();
     Ok(Batch {
         transaction: TransactionId(batch.xid),
+        created_at: batch.created_at,
         outcomes,
     })
 }

@@ -7,10 +7,11 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout};
 
+use super::acknowledged::Acknowledged;
 use super::item_kind::ItemKind;
 use super::writer_progress::{Batches, WriterName, Writers};
 use crate::cache::OwnCache;
-use crate::domain::{ExactCount, ItemId, PostgresRun};
+use crate::domain::{ExactCount, ItemId, PostgresRun, VoteId};
 use crate::ledger::connect::{ANSWER_MARGIN, CHECK_LIMIT, Database};
 use crate::ledger::error::is_certain;
 use crate::ledger::exact_counts::ExactCounts;
@@ -60,6 +61,7 @@ pub struct VoteWriter {
     writers: Writers,
     batches: Batches,
     runs: Runs,
+    acknowledged: Acknowledged,
     kept: Option<WriterConnection>,
     /// The name of a connection that was taken, and not kept again. Before there is another one, it may
     /// have to be ended.
@@ -102,6 +104,7 @@ impl VoteWriter {
         database: &Database,
         writers: Writers,
         runs: Runs,
+        acknowledged: Acknowledged,
         exact: ExactCounts,
     ) -> Self {
         Self {
@@ -112,6 +115,7 @@ impl VoteWriter {
             batches: writers.add(),
             writers,
             runs,
+            acknowledged,
             kept: None,
             lent: None,
         }
@@ -187,6 +191,16 @@ impl VoteWriter {
     /// Notes that votes were stored.
     pub(super) fn note_stored(&self) {
         self.writers.outcomes().note_stored();
+    }
+
+    /// Remembers rows that were stored, because their voters are answered.
+    pub(super) fn note_acknowledged(
+        &self,
+        writer: &WriterConnection,
+        created_at: i64,
+        rows: impl Iterator<Item = (VoteId, ItemId)>,
+    ) {
+        self.acknowledged.note(writer.run, created_at, rows);
     }
 
     /// Notes that a batch of plain votes failed.

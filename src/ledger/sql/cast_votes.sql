@@ -21,6 +21,7 @@ with decided as materialized (
     where current_setting('synchronous_standby_names') <> '' and outcomes && array['repeated', 'replayed']
 )
 select xid                 as "xid!",
+       (date_part('epoch', now()) * 1000000)::bigint as "created_at!",
        outcomes            as "outcomes!: Vec<String>",
        row_requests        as "row_requests!: Vec<i32>",
        row_items           as "row_items!: Vec<i64>",

@@ -24,6 +24,8 @@ with found as materialized (
 )
 -- One row of arrays: a row for each vote would cost more to send than to insert.
 select pg_current_xact_id()::text::bigint    as "xid!",
+       -- The default of vote.created_at, in µs.
+       (date_part('epoch', now()) * 1000000)::bigint as "created_at!",
        (select plain from found)             as "plain",
        (select up_only from found)           as "up_only",
        (select ruled from found)             as "ruled",

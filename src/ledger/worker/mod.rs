@@ -32,6 +32,7 @@ use super::LedgerError;
 use super::connect::{Database, LOCK_LIMIT, POOL_LIMIT_CONNECTIONS, WORKER_STATEMENT_LIMIT};
 use super::exact_counts::ExactCounts;
 use super::identity::owner;
+use super::losses::{Losses, losses};
 use super::runs::Runs;
 use super::safe_vote_id::{self, SafeVoteId};
 use super::trail;
@@ -112,6 +113,11 @@ impl WorkerLedger {
             incarnation,
             read_at,
         })
+    }
+
+    /// All losses that servers have found.
+    pub async fn losses(&self) -> Result<Losses, LedgerError> {
+        losses(&self.database.pool).await
     }
 
     /// Notes an administrative act of this program's login. Returns the row's id.

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::cache::{Cache, Forgets, Remembers};
 use crate::domain::{ApiKeyHash, ApiKeyId, Scopes};
 use crate::ledger::{LedgerError, ServerLedger};
-use crate::telemetry::trouble;
+use crate::telemetry::{name, trouble};
 
 /// The longest time that a key's scopes are remembered. A key that was revoked on another server may be used
 /// this long.
@@ -39,6 +39,8 @@ struct Valid {
     /// When the key expires.
     until: Option<Instant>,
     is_asked_again: AtomicBool,
+    /// Counts the requests with this key.
+    requests: metrics::Counter,
 }
 
 impl Remembers for Valid {
@@ -66,6 +68,10 @@ impl Remembers for NotValid {
 }
 
 impl Forgets for NotValid {}
+
+fn requests_of(key: ApiKeyId) -> metrics::Counter {
+    metrics::counter!(name::API_KEY_REQUESTS, "key" => key.0.to_string())
+}
 
 /// What is remembered of a key.
 enum Known {
@@ -97,7 +103,13 @@ impl ApiKeys {
     pub async fn find(&self, key: &ApiKeyHash) -> Result<Option<ValidApiKey>, LedgerError> {
         match self.remembered(key) {
             Some(found) => Ok(found),
-            None => self.ask(key).await,
+            None => {
+                let found = self.ask(key).await?;
+                if let Some(found) = &found {
+                    requests_of(found.id).increment(1);
+                }
+                Ok(found)
+            }
         }
     }
 
@@ -128,6 +140,7 @@ impl ApiKeys {
 
     fn known(&self, key: &ApiKeyHash) -> Known {
         let valid = self.valid.look(key, |valid, age| {
+            valid.requests.increment(1);
             // After half of the time, only one of the callers asks again.
             let is_asked = age < self.limit_age / 2 || valid.is_asked_again.swap(true, Ordering::Relaxed);
             if is_asked {
@@ -161,6 +174,7 @@ impl ApiKeys {
             key: answer,
             until: found.left.map(|left| asked_at + left),
             is_asked_again: AtomicBool::new(false),
+            requests: requests_of(found.id),
         };
         self.not_valid.end(key);
         self.valid.add(*key, valid, asked);

@@ -6,15 +6,16 @@ use actix_web::http::header;
 use actix_web::{HttpResponse, web};
 use serde::Serialize;
 use serde_json::Value;
+use tokio::time::timeout;
 use utoipa::ToSchema;
 
 use crate::domain::Moment;
-use crate::ledger::{JobStatus, WorkerStatus};
+use crate::ledger::{JobStatus, Losses, WorkerStatus};
 use crate::telemetry::VOTE_OUTCOMES;
 use crate::web::access::Admin;
 use crate::web::api::state::AppState;
 use crate::web::describe::{problems, values};
-use crate::web::status::{Figures, Histogram, Lately, workers_and_jobs};
+use crate::web::status::{ASK_LIMIT, Figures, Histogram, Lately, workers_and_jobs};
 
 /// The state of a server and its workers.
 #[derive(Serialize, ToSchema)]
@@ -41,12 +42,38 @@ struct StatusBody {
     connections: ClientsBody,
     /// Items whose live count is suspect.
     suspect_items: usize,
+    /// Votes that servers had acknowledged and that Postgres does not have any more. Null if Postgres does not
+    /// answer.
+    #[schema(required)]
+    lost_votes: Option<LossesBody>,
     /// The known workers. Null if Postgres does not answer.
     #[schema(required)]
     workers: Option<Vec<WorkerBody>>,
     /// The jobs of the workers. Null if Postgres does not answer.
     #[schema(required)]
     jobs: Option<Vec<JobBody>>,
+}
+
+/// Acknowledged votes that were lost: a standby that lagged was promoted, or the database went back. Only what
+/// servers remembered is known: the table `loss` has more.
+#[derive(Serialize, ToSchema)]
+#[schema(as = LostVotes)]
+struct LossesBody {
+    /// Of all servers, of all time; also changes and retractions.
+    #[schema(value_type = values::Total)]
+    total: i64,
+    /// The time at which a server last found some missing. Null if none did.
+    #[schema(required, value_type = Option<values::Time>)]
+    found_at: Option<Moment>,
+}
+
+impl From<Losses> for LossesBody {
+    fn from(losses: Losses) -> Self {
+        Self {
+            total: losses.votes,
+            found_at: losses.last_found_at,
+        }
+    }
 }
 
 /// The stores, as this server sees them.
@@ -278,6 +305,7 @@ fn outcomes(lately: &Lately) -> Vec<OutcomeBody> {
                 "queue_votes": 0.0, "batch_votes": 3.5, "throttled_total": 0.0,
                 "streams": { "open": 2.0, "refused_total": 0.0 },
                 "connections": { "open": 5.0, "refused_total": 0.0 }, "suspect_items": 0,
+                "lost_votes": { "total": 0, "found_at": null },
                 "workers": [{
                     "name": "tally sync-worker 0123456789abcdef", "started_at": "2030-01-31T12:00:00.123456Z",
                     "seen_at": "2030-01-31T17:59:59.623456Z", "alive": true,
@@ -300,7 +328,11 @@ fn outcomes(lately: &Lately) -> Vec<OutcomeBody> {
     )
 )]
 pub async fn show(_: Admin, state: web::Data<AppState>) -> HttpResponse {
-    let asked = workers_and_jobs(&state.ledger).await;
+    let (asked, losses) = tokio::join!(
+        workers_and_jobs(&state.ledger),
+        timeout(ASK_LIMIT, state.ledger.losses())
+    );
+    let losses = losses.ok().and_then(Result::ok);
     let has_postgres = asked.is_some();
     let (workers, jobs) = asked.unzip();
     let lately = state.status.lately();
@@ -333,6 +365,7 @@ pub async fn show(_: Admin, state: web::Data<AppState>) -> HttpResponse {
                 refused_total: lately.now.connections_refused,
             },
             suspect_items: state.live_counts.suspect_total(),
+            lost_votes: losses.map(LossesBody::from),
             workers: workers.map(|all| all.into_iter().map(WorkerBody::from).collect()),
             jobs: jobs.map(|all| all.into_iter().map(JobBody::from).collect()),
         })

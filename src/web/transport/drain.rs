@@ -13,8 +13,10 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-/// How long connections that were being made get for that: a few round trips.
-pub(in crate::web) const TURN_AWAY_FOR: Duration = Duration::from_millis(100);
+/// How long connections that were being made get for that, and for the head of their first request.
+const TURN_AWAY_FOR: Duration = Duration::from_secs(1);
+/// The same for a server that does not drain: it should end soon.
+const TURN_AWAY_SHORTLY: Duration = Duration::from_millis(100);
 
 /// Whether a server is about to stop. Cheap to clone; clones share it.
 #[derive(Clone, Debug, Default)]
@@ -34,11 +36,11 @@ impl Drain {
 
 /// Turns new connections away, and waits until those that were being made are served. The listener must be
 /// closed next, through its other handles.
-pub(in crate::web) async fn turn_away(listener: TcpListener) {
+pub(in crate::web) async fn turn_away(listener: TcpListener, drains: bool) {
     if let Err(error) = drop_requests_to_connect(&listener) {
         tracing::debug!(%error, "connections that are being made now may be reset");
     }
-    sleep(TURN_AWAY_FOR).await;
+    sleep(if drains { TURN_AWAY_FOR } else { TURN_AWAY_SHORTLY }).await;
 }
 
 /// Has the system drop packets that ask for a connection (SYN without ACK), as if the network had lost them.
@@ -87,7 +89,7 @@ mod tests {
         let address = listener.local_addr().expect("an address");
         let _early = TcpStream::connect(address).await.expect("a connection");
         let listener = listener.into_std().expect("a listener");
-        let turning_away = turn_away(listener.try_clone().expect("a handle"));
+        let turning_away = turn_away(listener.try_clone().expect("a handle"), false);
         let connecting = TcpStream::connect(address);
         tokio::select! {
             biased;

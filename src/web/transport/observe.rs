@@ -63,8 +63,15 @@ pub async fn observe(
             request.method(),
             loggable(request.uri().path(), request.app_data()),
         );
+        // With the route: one that fails again and again must not hide another one.
+        let route = response.request().app_data::<RouteTimes>();
+        let cause = format!(
+            "{} {}",
+            status.as_u16(),
+            route.map_or("unknown", |route| route.pattern)
+        );
         trouble!(
-            warn, %status, request_id = id.to_string(), method = method.as_str(), path = path;
+            warn, %cause, request_id = id.to_string(), method = method.as_str(), path = path;
             "a request was not served"
         );
     }

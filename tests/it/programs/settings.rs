@@ -92,3 +92,37 @@ async fn config_shows_each_setting_with_its_source_and_no_secret() {
     );
     assert!(!said.contains("hidden"), "{said}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn completions_are_shell_and_manual_pages_name_each_command_and_no_secret() {
+    let secret = "postgres://tally:hidden@postgres/tally";
+    let folder = tempfile::tempdir().expect("a folder");
+    for program in ["tally", "sync-worker"] {
+        let mut completions = command(TALLY, None);
+        completions
+            .args(["completions", "bash", "--program", program])
+            .env("DATABASE_URL", secret);
+        let completions = run(completions).await;
+        assert!(completions.status.success(), "{}", text(&completions.stderr));
+        let path = folder.path().join(program);
+        std::fs::write(&path, &completions.stdout).expect("a file");
+        let mut parse = command("bash", None);
+        parse.arg("-n").arg(&path);
+        assert!(run(parse).await.status.success(), "{program}");
+    }
+    let mut manual = command(TALLY, None);
+    manual.arg("man").arg(folder.path()).env("DATABASE_URL", secret);
+    assert!(run(manual).await.status.success());
+    for page in ["tally.1", "tally-serve.1", "tally-poll-make.1", "sync-worker.1"] {
+        let written = std::fs::read_to_string(folder.path().join(page)).expect(page);
+        assert!(
+            written.contains(".TH") && !written.contains("hidden"),
+            "{page}: {written}"
+        );
+    }
+    let mut nowhere = command(TALLY, None);
+    nowhere.arg("man").arg(folder.path().join("missing"));
+    let nowhere = run(nowhere).await;
+    let said = text(&nowhere.stderr);
+    assert!(!nowhere.status.success() && said.lines().count() == 1, "{said}");
+}

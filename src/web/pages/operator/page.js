@@ -157,6 +157,7 @@ function showStatus(status) {
     ["Live streams", `${number(streams.open)}, ${number(streams.refused_total)} refused`],
     ["Connections", `${number(connections.open)}, ${number(connections.refused_total)} refused`],
     ["Suspect items", number(status.suspect_items), status.suspect_items > 0],
+    ["Lost votes", number(status.lost_votes?.total), status.lost_votes?.total > 0],
     ["Server started", new Date(status.started_at).toLocaleString()],
   ];
   const list = by("now");

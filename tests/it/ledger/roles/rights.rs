@@ -42,6 +42,8 @@ tally_server item: insert (name, rule_id, takes_down_votes, key), select (id, na
 tally_server job: select, update (asked_at)
 tally_server job_run: select
 tally_server late_sequences: execute
+tally_server loss: insert (token, vote_total, first_stored_at, last_stored_at, first_vote_id, last_vote_id, item_total, is_whole), select
+tally_server loss_item: insert (loss_id, item_id, vote_total)
 tally_server note_act: execute
 tally_server oldest_program: execute
 tally_server open_item: insert, select, update (to_anonymous, to_voters)
@@ -57,7 +59,7 @@ tally_server search_query: execute
 tally_server search_text: execute
 tally_server search_vector: execute
 tally_server use_api_key: execute
-tally_server vote: insert (id, item_id, value, voter_id), select (id, item_id, value, change_number, voter_id, poll_id, number)
+tally_server vote: insert (id, item_id, value, voter_id), select (id, item_id, created_at, value, change_number, voter_id, poll_id, number)
 tally_server vote_address: insert (vote_id, address_hash)
 tally_server vote_id_seq: select, usage
 tally_server vote_ids_are_new: execute
@@ -76,6 +78,7 @@ tally_worker item: select (xmin, id, vote_count, counted_at, down_count), update
 tally_worker job: select (name, fencing_number, holder, lease_until, succeeded_at, asked_at), update (fencing_number, holder, lease_until, succeeded_at, asked_at)
 tally_worker job_run: delete, insert (job, fencing_number, worker), select, update (ended_at, took_micros, outcome, details)
 tally_worker late_sequences: execute
+tally_worker loss: select
 tally_worker note_act: execute
 tally_worker oldest_program: execute
 tally_worker postgres_run: execute
@@ -113,6 +116,8 @@ tally_operator watermark: select (vote_id)
 tally_operator writer_connection: insert (name, counted_vote_id, knows_rules), select (name, counted_vote_id, knows_rules), update (counted_vote_id)
 tally_report audited_count: select
 tally_report item: select
+tally_report loss: select
+tally_report loss_item: select
 tally_report open_item: select
 tally_report open_poll: select
 tally_report place: select

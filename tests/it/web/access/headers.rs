@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use reqwest::StatusCode;
 use tally::web::ClientLimits;
 use tally::web::access::{Open, hsts};
 use tally::web::limits::CONNECTIONS_LIMIT;
@@ -113,6 +114,11 @@ async fn every_answer_of_a_route_protects_browsers_and_asks_for_https_where_tls_
         "{answer}"
     );
     tally.stores.postgres.stop().await;
+    eventually("the server knows that Postgres is gone", async || {
+        let (status, _) = tally.get("/health/ready").await;
+        (status == StatusCode::SERVICE_UNAVAILABLE).then_some(())
+    })
+    .await;
     checked(vec![
         (503, post("/v1/items/1/votes", json, "{}")),
         (503, get("/health/ready")),
