@@ -38,6 +38,9 @@ pub mod batching;
 /// The sync worker: flush, expire, evict by age, rebuild, audit, epoch, and their schedule.
 pub mod sync;
 
+/// `tally doctor`: what an installation's stores can have wrong.
+pub mod doctor;
+
 /// `tally replay`: casts a file of votes over HTTP.
 pub mod replay;
 

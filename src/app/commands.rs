@@ -6,11 +6,12 @@ use anyhow::Context;
 
 use super::{StoreUrls, database_setting, dev};
 use crate::config::{self, Command};
+use crate::ledger::WorkerLedger;
 use crate::live::{Counters, Redis, WORKER_ANSWER_LIMIT};
 use crate::sync::{self, Repair};
 use crate::telemetry::Plain;
 use crate::web::ServerOptions;
-use crate::{client, operator, replay, shutdown, telemetry, web};
+use crate::{client, doctor, operator, replay, shutdown, telemetry, web};
 
 /// Runs a command of `tally`. Returns whether all was well.
 pub async fn run(command: Command) -> anyhow::Result<bool> {
@@ -36,6 +37,7 @@ async fn dispatch(command: Command) -> anyhow::Result<bool> {
             let redis = Redis::new(&command.redis_url, &command.keys.key_prefix, WORKER_ANSWER_LIMIT)?;
             operator::counter(&Counters::new(redis), command.item).await
         }
+        Command::Doctor(settings) => doctor(&settings).await,
         Command::Completions(asked) => {
             telemetry::print(config::completions(&asked));
             Ok(true)
@@ -114,6 +116,19 @@ async fn health(settings: &config::Health) -> anyhow::Result<bool> {
     let (is_well, answer) = client::ask(&settings.url, settings.credential.api_key.as_ref()).await?;
     telemetry::print(format_args!("{answer}\n"));
     Ok(is_well)
+}
+
+async fn doctor(settings: &config::Doctor) -> anyhow::Result<bool> {
+    let stores = StoreUrls::from(&settings.stores);
+    let ledger = WorkerLedger::new(&stores.database_url, "tally doctor")?;
+    let redis = Redis::new(&stores.redis_url, &stores.key_prefix, WORKER_ANSWER_LIMIT)?;
+    let report = doctor::look(&ledger, &redis).await;
+    if settings.json {
+        telemetry::print(format_args!("{}\n", serde_json::to_string(&report)?));
+    } else {
+        telemetry::print(&report);
+    }
+    Ok(report.is_well())
 }
 
 async fn migrate(settings: &config::Migrate) -> anyhow::Result<()> {

@@ -184,6 +184,8 @@ pub enum Command {
     Health(Health),
     /// Compare all counts with the ledger; exit code 0 only if nothing is wrong
     Audit(AuditCommand),
+    /// Look at everything that the stores of an installation can have wrong; exit code 0 if nothing is
+    Doctor(Doctor),
     /// Show what Redis holds of an item; exit code 0 unless someone else's value stands there
     Counter(CounterCommand),
     /// Print completions for a shell: put them where it looks for them
@@ -271,6 +273,17 @@ pub struct AuditCommand {
     /// Delete wrong live counts and rebuild them from the ledger
     #[arg(long)]
     pub repair: bool,
+}
+
+/// `tally doctor`.
+#[derive(Args)]
+pub struct Doctor {
+    #[command(flatten)]
+    pub stores: Stores,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `tally counter`.

@@ -238,6 +238,11 @@ impl LedgerError {
         matches!(self, Self::Postgres(error) if is_lock_timeout(error))
     }
 
+    /// Whether a function or a table is missing: `tally migrate` has not made it yet.
+    pub fn is_not_migrated(&self) -> bool {
+        matches!(self, Self::Postgres(error) if is_not_migrated(error))
+    }
+
     /// Why it failed, for metrics: one of [`LEDGER_FAILURES`](crate::telemetry::LEDGER_FAILURES).
     pub fn failure(&self) -> &'static str {
         match self {

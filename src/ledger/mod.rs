@@ -47,8 +47,8 @@ pub use session::CONNECT_LIMIT;
 pub(crate) use settings::WRITER_KEEPALIVE;
 pub use worker::{
     AuditRow, BrokenPage, DEADLOCK_LIMIT_TRIES, EndedPass, EpochNumber, Heartbeat, IDEMPOTENCY_KEY_AGE,
-    JOB_LEASE_LIFE, Job, JobAttempt, JobLease, Moved, Pacing, Progress, ROLL_UP_LIMIT_IDS, RebuiltCount,
-    RollUpProgress, RunOutcome, SaveOutcome, SavedState, SavingProgress, WORKER_LIMIT_SILENCE, WorkerLedger,
-    WriterProgress,
+    JOB_LEASE_LIFE, Job, JobAttempt, JobLease, Moved, Pacing, PostgresFacts, Progress, ROLL_UP_LIMIT_IDS,
+    RebuiltCount, RollUpProgress, RunOutcome, SaveOutcome, SavedState, SavingProgress, WORKER_LIMIT_SILENCE,
+    WorkerLedger, WriterProgress,
 };
 pub(crate) use worker::{SUM_REST_LIMIT, WRITE_REST_LIMIT};

@@ -9,6 +9,7 @@ mod connect;
 mod counter;
 mod error;
 mod error_replies;
+mod facts;
 mod fitness;
 pub(crate) mod keys;
 mod owner;
@@ -25,6 +26,7 @@ pub use connect::{
 pub use counter::{Counter, CounterParts, CounterValue};
 pub use error::LiveError;
 pub use error_replies::{ErrorReply, Lasts, Ran, Refusal};
+pub use facts::RedisFacts;
 pub use keys::{CounterKey, InvalidKeyPrefix, KeyPrefix};
 pub use scripts::CALL_LIMIT_KEYS;
 pub(crate) use scripts::fresh_token;

@@ -3,6 +3,7 @@
 mod audit;
 mod crashed_writers;
 mod delete_old_rows;
+mod facts;
 mod heartbeat;
 mod incarnation;
 mod jobs;
@@ -16,6 +17,7 @@ mod spread;
 pub use audit::{AuditRow, Moved};
 pub use crashed_writers::{Progress, WriterProgress};
 pub use delete_old_rows::IDEMPOTENCY_KEY_AGE;
+pub use facts::PostgresFacts;
 pub use heartbeat::{EndedPass, Heartbeat, WORKER_LIMIT_SILENCE};
 pub use jobs::{JOB_LEASE_LIFE, Job, JobAttempt, JobLease, RunOutcome};
 pub use roll_up::{ROLL_UP_LIMIT_IDS, RollUpProgress, SavingProgress};

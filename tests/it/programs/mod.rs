@@ -2,6 +2,7 @@
 
 mod deployment;
 mod dev;
+mod doctor;
 mod drain;
 mod own_clocks;
 mod prepare;

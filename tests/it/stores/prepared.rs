@@ -25,7 +25,9 @@ const ROWS: &str = "
     insert into vote (item_id) select 1 from generate_series(1, 21);
     insert into act (tool, what, outcome, who) values ('x', 'x', 'done', 'x');
     insert into voiding (item_id, reason, until_vote_id) values (1, 'x', 1);
-    insert into api_key (key_hash, name, scopes) values (decode(repeat('00', 32), 'hex'), 'x', array['vote'])";
+    insert into api_key (key_hash, name, scopes) values (decode(repeat('00', 32), 'hex'), 'x', array['vote']);
+    insert into loss (token, vote_total, first_stored_at, last_stored_at, first_vote_id, last_vote_id, item_total, is_whole)
+        values ('x', 1, now(), now(), 1, 1, 1, true)";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_program_starts_while_a_sequence_is_behind_its_table_and_each_says_what_mends_it() {

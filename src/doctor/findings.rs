@@ -1,0 +1,570 @@
+//! What the facts of an installation mean, in sentences.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::domain::Moment;
+use crate::ledger::PostgresFacts;
+use crate::live::RedisFacts;
+
+/// The clocks of programs and stores may differ by so much without harm: tokens bear 30 s.
+const CLOCK_LIMIT: Duration = Duration::from_secs(5);
+/// A transaction that is open for longer holds back vacuum and roll-ups.
+const TRANSACTION_LIMIT: Duration = Duration::from_secs(300);
+/// A prepared transaction that is older was forgotten.
+const PREPARED_LIMIT: Duration = Duration::from_secs(60);
+/// A job that did not end well for longer is not done. Audits come each minute, unless set otherwise.
+const JOB_LIMIT: Duration = Duration::from_secs(3600);
+/// Postgres stops at about 2,100 million (its documentation, "Preventing Transaction ID Wraparound Failures").
+const AGE_LIMIT: i64 = 1_000_000_000;
+/// So much WAL kept for a standby that is gone fills disks.
+const SLOT_LIMIT_BYTES: i64 = 1 << 30;
+/// Dead rows for each live one, in thousandths.
+const DEAD_LIMIT_PER_MILLE: i64 = 1000;
+/// The part of a limit, in percent, above which it is nearly used up.
+const NEARLY_PERCENT: i64 = 85;
+/// As of the alert `TallyWatermarkLags`.
+const LAG_LIMIT_IDS: i64 = 500_000;
+
+/// How bad something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// Votes, counts or promises suffer.
+    Wrong,
+    /// Someone should look at it.
+    Look,
+    Well,
+}
+
+/// One thing that was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    pub level: Level,
+    pub what: String,
+    /// What to do; `None`: nothing.
+    #[serde(rename = "do")]
+    pub remedy: Option<String>,
+}
+
+impl Finding {
+    pub fn wrong(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            level: Level::Wrong,
+            what: what.into(),
+            remedy: Some(remedy.into()),
+        }
+    }
+
+    fn look(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            level: Level::Look,
+            ..Self::wrong(what, remedy)
+        }
+    }
+
+    fn well(what: impl Into<String>) -> Self {
+        Self {
+            level: Level::Well,
+            what: what.into(),
+            remedy: None,
+        }
+    }
+}
+
+/// Whether so much of a limit is used that it is nearly used up.
+fn is_nearly(used: i64, limit: i64) -> bool {
+    limit > 0 && used.saturating_mul(100) >= limit.saturating_mul(NEARLY_PERCENT)
+}
+
+fn apart(one: Moment, other: Moment) -> Duration {
+    Duration::from_micros(one.micros().abs_diff(other.micros()))
+}
+
+fn clock(store: &str, of_store: Moment, here: Moment) -> Option<Finding> {
+    let apart = apart(of_store, here);
+    (apart > CLOCK_LIMIT).then(|| {
+        Finding::look(
+            format!(
+                "the clocks of {store} and of this machine are {} s apart",
+                apart.as_secs()
+            ),
+            "set the wrong one right (chrony)",
+        )
+    })
+}
+
+/// What these facts mean, asked at this time by this machine's clock.
+pub fn of_postgres(facts: &PostgresFacts, now: Moment) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let version = facts.version / 10_000;
+    if version < 14 {
+        found.push(Finding::wrong(
+            format!("Postgres is version {version}"),
+            "Tally needs 14 or later",
+        ));
+    }
+    if facts.is_standby {
+        found.push(Finding::wrong(
+            "DATABASE_URL leads to a standby, which takes no votes",
+            "give the address of the primary, or promote it",
+        ));
+    }
+    if facts.is_read_only {
+        found.push(Finding::wrong(
+            "default_transaction_read_only is on: no vote is stored",
+            "alter database … reset default_transaction_read_only; perhaps the disk was full",
+        ));
+    }
+    if !facts.fsync || !facts.full_page_writes {
+        found.push(Finding::wrong(
+            "fsync or full_page_writes is off: a crash of the machine loses or damages acknowledged votes",
+            "set both on",
+        ));
+    }
+    if facts.synchronous_commit == "off" {
+        found.push(Finding::wrong(
+            "synchronous_commit is off for this login: a crash loses acknowledged votes",
+            "alter role … reset synchronous_commit, and the same for the database",
+        ));
+    }
+    if facts.synchronous_standby_names.is_empty() {
+        let what = match facts.standbys {
+            0 => "there is no standby: a lost disk loses the votes since the last backup",
+            _ => "no standby is synchronous: a failover may lose the newest votes",
+        };
+        found.push(Finding::look(
+            what,
+            "synchronous_standby_names, if that is too much to lose (docs/guarantees.md)",
+        ));
+    } else if facts.synchronous_standbys == Some(0) {
+        found.push(Finding::wrong(
+            "the synchronous standby is not there: no commit is confirmed",
+            "bring it back, or reset synchronous_standby_names",
+        ));
+    }
+    if let Some(slots) = &facts.idle_slots {
+        let what = format!(
+            "replication slots that nobody uses ({slots}) keep {} MB of WAL",
+            facts.slot_keeps_bytes / 1_000_000
+        );
+        let remedy = "bring the standby back, or pg_drop_replication_slot";
+        found.push(if facts.slot_keeps_bytes >= SLOT_LIMIT_BYTES {
+            Finding::wrong(what, remedy)
+        } else {
+            Finding::look(what, remedy)
+        });
+    }
+    if facts.prepared > 0 && facts.oldest_prepared >= PREPARED_LIMIT {
+        found.push(Finding::wrong(
+            format!(
+                "{} prepared transactions are open, the oldest for {} s: they keep their locks, and hold vacuum back",
+                facts.prepared,
+                facts.oldest_prepared.as_secs()
+            ),
+            "commit prepared or rollback prepared (pg_prepared_xacts)",
+        ));
+    }
+    if facts.oldest_transaction >= TRANSACTION_LIMIT {
+        found.push(Finding::look(
+            format!(
+                "a transaction has been open for {} s",
+                facts.oldest_transaction.as_secs()
+            ),
+            "see whose it is (pg_stat_activity); it holds vacuum back, and roll-ups if it has written votes",
+        ));
+    }
+    if facts.table_locks > 0 || facts.waiting_for_tables > 0 {
+        found.push(Finding::look(
+            format!(
+                "{} strong locks are on Tally's tables, and {} sessions wait for a table",
+                facts.table_locks, facts.waiting_for_tables
+            ),
+            "if it lasts, docs/operating/runbook.md: a lock or a transaction that stays open",
+        ));
+    }
+    if !facts.autovacuum || facts.vacuum_is_off {
+        found.push(Finding::wrong(
+            "autovacuum is off, for all tables or for one of Tally's",
+            "set it on: tables grow, and Postgres stops before its transaction ids run out",
+        ));
+    }
+    if facts.transaction_age >= AGE_LIMIT {
+        found.push(Finding::wrong(
+            format!(
+                "{} transactions are not frozen: Postgres stops at about 2,100 million",
+                facts.transaction_age
+            ),
+            "end old transactions, slots and prepared ones, then vacuum freeze",
+        ));
+    }
+    if facts.dead_rows_per_mille >= DEAD_LIMIT_PER_MILLE {
+        found.push(Finding::look(
+            "a table of counts has more dead rows than live ones",
+            "see what holds vacuum back; then vacuum",
+        ));
+    }
+    if is_nearly(facts.connections, facts.max_connections) {
+        found.push(Finding::wrong(
+            format!(
+                "{} of {} connections are used",
+                facts.connections, facts.max_connections
+            ),
+            "raise max_connections (docs/operating/stores.md)",
+        ));
+    }
+    if facts.is_mighty || facts.owns_tables {
+        found.push(Finding::look(
+            format!("the login {} may do more than a worker needs", facts.login),
+            "give each program the login of its role (docs/operating/stores.md)",
+        ));
+    }
+    if facts.workers == 0 {
+        found.push(Finding::wrong(
+            "no worker runs: counts are not saved, and reports grow old",
+            "start sync-worker",
+        ));
+    } else if facts.workers == 1 {
+        found.push(Finding::look(
+            "one worker runs",
+            "a second one goes on if it dies",
+        ));
+    }
+    for (job, age) in [("roll_up", facts.roll_up_age), ("audit", facts.audit_age)] {
+        match age {
+            Some(age) if age < JOB_LIMIT => {}
+            Some(age) => found.push(Finding::wrong(
+                format!("the job {job} last ended well {} s ago", age.as_secs()),
+                "the worker's log says why",
+            )),
+            None => found.push(Finding::look(
+                format!("the job {job} was never done"),
+                "wait for a worker",
+            )),
+        }
+    }
+    if facts.wrong_items.is_some_and(|items| items > 0) {
+        found.push(Finding::wrong(
+            "the last audit found wrong counts",
+            "docs/operating/runbook.md: the audit finds wrong counts",
+        ));
+    }
+    if facts.watermark_lag >= LAG_LIMIT_IDS {
+        found.push(Finding::look(
+            format!("{} vote ids wait to be rolled up", facts.watermark_lag),
+            "see that a worker runs, and that no transaction that writes votes stays open",
+        ));
+    }
+    if facts.lost_votes > 0 {
+        found.push(Finding::look(
+            format!("{} acknowledged votes were lost in failovers", facts.lost_votes),
+            "docs/operating/failover.md: votes were lost",
+        ));
+    }
+    found.extend(clock("Postgres", facts.now, now));
+    found.push(Finding::well(format!(
+        "Postgres {version} as {}: {} MB, {} of {} connections, {} of servers' writers, {} workers",
+        facts.login,
+        facts.size_bytes / 1_000_000,
+        facts.connections,
+        facts.max_connections,
+        facts.writers,
+        facts.workers
+    )));
+    found
+}
+
+/// The same of Redis.
+pub fn of_redis(facts: &RedisFacts, now: Moment) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let major = facts
+        .version
+        .split('.')
+        .next()
+        .and_then(|major| major.parse::<u32>().ok());
+    if major.is_some_and(|major| major < 6) {
+        found.push(Finding::wrong(
+            format!("Redis is version {}", facts.version),
+            "Tally needs 6 or later",
+        ));
+    }
+    if facts.role != "master" {
+        found.push(Finding::wrong(
+            "REDIS_URL leads to a replica, which takes no writes",
+            "give the address of the primary",
+        ));
+    }
+    if !facts.has_link {
+        found.push(Finding::look(
+            "this replica does not reach its primary",
+            "see why (INFO replication)",
+        ));
+    }
+    if facts.is_cluster {
+        found.push(Finding::wrong(
+            "this Redis is a node of a cluster",
+            "give Tally a Redis without cluster mode (docs/decisions/redis)",
+        ));
+    }
+    if facts.policy != "noeviction" && !facts.policy.is_empty() {
+        found.push(Finding::look(
+            format!(
+                "maxmemory-policy is {}: counts are evicted when memory is full",
+                facts.policy
+            ),
+            "set it to noeviction",
+        ));
+    }
+    if facts.evicted_keys > 0 {
+        found.push(Finding::look(
+            format!("{} keys were evicted since Redis started", facts.evicted_keys),
+            "give it more memory, and set maxmemory-policy to noeviction",
+        ));
+    }
+    let (used, limit) = (
+        i64::try_from(facts.used_bytes).unwrap_or(i64::MAX),
+        i64::try_from(facts.limit_bytes).unwrap_or(i64::MAX),
+    );
+    if is_nearly(used, limit) {
+        found.push(Finding::wrong(
+            format!("Redis uses {} of {} MB", used / 1_000_000, limit / 1_000_000),
+            "raise maxmemory, or lower TALLY_RETENTION",
+        ));
+    }
+    if !facts.saves {
+        found.push(Finding::look(
+            "Redis cannot save its data: it may refuse writes",
+            "see its log and its disk; or turn saving off: Tally rebuilds all counts",
+        ));
+    }
+    if facts.is_loading {
+        found.push(Finding::look("Redis is loading its data", "wait"));
+    }
+    let clients =
+        [facts.clients, facts.clients_limit].map(|number| i64::try_from(number).unwrap_or(i64::MAX));
+    if is_nearly(clients[0], clients[1]) {
+        found.push(Finding::wrong(
+            format!("{} of {} clients of Redis are connected", clients[0], clients[1]),
+            "raise maxclients, or see who holds connections (CLIENT LIST)",
+        ));
+    }
+    found.extend(clock("Redis", facts.now, now));
+    found.push(Finding::well(format!(
+        "Redis {}: {} MB of {}, {} clients, {} replicas",
+        facts.version,
+        used / 1_000_000,
+        if limit == 0 {
+            "any".to_owned()
+        } else {
+            format!("{} MB", limit / 1_000_000)
+        },
+        facts.clients,
+        facts.replicas
+    )));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now() -> Moment {
+        Moment::from_micros(1_900_000_000_000_000)
+    }
+
+    fn postgres() -> PostgresFacts {
+        PostgresFacts {
+            version: 150_018,
+            login: "worker".to_owned(),
+            is_standby: false,
+            is_read_only: false,
+            fsync: true,
+            full_page_writes: true,
+            synchronous_commit: "on".to_owned(),
+            synchronous_standby_names: "one".to_owned(),
+            standbys: 1,
+            synchronous_standbys: Some(1),
+            idle_slots: None,
+            slot_keeps_bytes: 0,
+            prepared: 0,
+            oldest_prepared: Duration::ZERO,
+            oldest_transaction: Duration::ZERO,
+            waiting_for_tables: 0,
+            table_locks: 0,
+            autovacuum: true,
+            vacuum_is_off: false,
+            transaction_age: 1000,
+            dead_rows_per_mille: 100,
+            connections: 30,
+            max_connections: 200,
+            is_mighty: false,
+            owns_tables: false,
+            now: now(),
+            size_bytes: 5_000_000,
+            workers: 2,
+            writers: 8,
+            roll_up_age: Some(Duration::from_secs(4)),
+            audit_age: Some(Duration::from_secs(50)),
+            wrong_items: Some(0),
+            watermark_lag: 10,
+            lost_votes: 0,
+        }
+    }
+
+    fn redis() -> RedisFacts {
+        RedisFacts {
+            version: "7.0.15".to_owned(),
+            role: "master".to_owned(),
+            has_link: true,
+            replicas: 1,
+            is_cluster: false,
+            used_bytes: 10,
+            limit_bytes: 100,
+            policy: "noeviction".to_owned(),
+            evicted_keys: 0,
+            saves: true,
+            is_loading: false,
+            clients: 20,
+            clients_limit: 10_000,
+            now: now(),
+        }
+    }
+
+    /// The level and the words of the only finding beside the summary.
+    fn only(found: Vec<Finding>) -> (Level, String) {
+        let mut bad = found.into_iter().filter(|finding| finding.level != Level::Well);
+        let first = bad.next().expect("something is found");
+        assert_eq!(bad.next(), None, "{first:?}");
+        assert!(first.remedy.is_some());
+        (first.level, first.what)
+    }
+
+    #[test]
+    fn nothing_is_found_where_all_is_well() {
+        for found in [of_postgres(&postgres(), now()), of_redis(&redis(), now())] {
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert_eq!(found[0].level, Level::Well);
+        }
+    }
+
+    #[test]
+    fn each_broken_thing_of_postgres_is_found_and_nothing_else() {
+        type Break = fn(&mut PostgresFacts);
+        let hour = |facts: &mut PostgresFacts| facts.oldest_transaction = JOB_LIMIT;
+        let broken: [(Level, &str, Break); 25] = [
+            (Level::Wrong, "version 13", |facts| facts.version = 130_000),
+            (Level::Wrong, "standby, which takes no votes", |facts| {
+                facts.is_standby = true
+            }),
+            (Level::Wrong, "read_only", |facts| facts.is_read_only = true),
+            (Level::Wrong, "fsync", |facts| facts.fsync = false),
+            (Level::Wrong, "full_page_writes", |facts| {
+                facts.full_page_writes = false
+            }),
+            (Level::Wrong, "synchronous_commit", |facts| {
+                facts.synchronous_commit = "off".to_owned();
+            }),
+            (Level::Look, "no standby is synchronous", |facts| {
+                facts.synchronous_standby_names.clear()
+            }),
+            (Level::Look, "there is no standby", |facts| {
+                facts.synchronous_standby_names.clear();
+                facts.standbys = 0;
+            }),
+            (Level::Wrong, "standby is not there", |facts| {
+                facts.synchronous_standbys = Some(0)
+            }),
+            (Level::Look, "replication slots", |facts| {
+                facts.idle_slots = Some("old".to_owned())
+            }),
+            (Level::Wrong, "keep 1073 MB", |facts| {
+                facts.idle_slots = Some("old".to_owned());
+                facts.slot_keeps_bytes = SLOT_LIMIT_BYTES;
+            }),
+            (Level::Wrong, "prepared transactions", |facts| {
+                (facts.prepared, facts.oldest_prepared) = (1, PREPARED_LIMIT);
+            }),
+            (Level::Look, "open for 3600 s", hour),
+            (Level::Look, "wait for a table", |facts| {
+                facts.waiting_for_tables = 1
+            }),
+            (Level::Look, "strong locks", |facts| facts.table_locks = 1),
+            (Level::Wrong, "autovacuum", |facts| facts.autovacuum = false),
+            (Level::Wrong, "autovacuum", |facts| facts.vacuum_is_off = true),
+            (Level::Wrong, "not frozen", |facts| {
+                facts.transaction_age = AGE_LIMIT
+            }),
+            (Level::Look, "dead rows", |facts| {
+                facts.dead_rows_per_mille = DEAD_LIMIT_PER_MILLE
+            }),
+            (Level::Wrong, "170 of 200 connections", |facts| {
+                facts.connections = 170
+            }),
+            (Level::Look, "more than a worker needs", |facts| {
+                facts.owns_tables = true
+            }),
+            (Level::Wrong, "no worker runs", |facts| facts.workers = 0),
+            (Level::Wrong, "roll_up last ended well", |facts| {
+                facts.roll_up_age = Some(JOB_LIMIT)
+            }),
+            (Level::Wrong, "wrong counts", |facts| facts.wrong_items = Some(1)),
+            (Level::Look, "acknowledged votes were lost", |facts| {
+                facts.lost_votes = 9
+            }),
+        ];
+        for (level, says, breaks) in broken {
+            let mut facts = postgres();
+            breaks(&mut facts);
+            let (found, what) = only(of_postgres(&facts, now()));
+            assert!(found == level && what.contains(says), "{says}: {found:?} {what}");
+        }
+        let hidden = PostgresFacts {
+            synchronous_standbys: None,
+            ..postgres()
+        };
+        assert_eq!(
+            of_postgres(&hidden, now()).len(),
+            1,
+            "what is not seen is not said"
+        );
+        let later = Moment::from_micros(now().micros() + 6_000_000);
+        assert!(only(of_postgres(&postgres(), later)).1.contains("6 s apart"));
+    }
+
+    #[test]
+    fn each_broken_thing_of_redis_is_found_and_nothing_else() {
+        type Break = fn(&mut RedisFacts);
+        let broken: [(Level, &str, Break); 10] = [
+            (Level::Wrong, "version 5", |facts| {
+                facts.version = "5.0.7".to_owned()
+            }),
+            (Level::Wrong, "replica", |facts| facts.role = "slave".to_owned()),
+            (Level::Look, "does not reach its primary", |facts| {
+                facts.has_link = false
+            }),
+            (Level::Wrong, "cluster", |facts| facts.is_cluster = true),
+            (Level::Look, "allkeys-lru", |facts| {
+                facts.policy = "allkeys-lru".to_owned()
+            }),
+            (Level::Look, "evicted", |facts| facts.evicted_keys = 1),
+            (Level::Wrong, "uses", |facts| facts.used_bytes = 85),
+            (Level::Look, "save", |facts| facts.saves = false),
+            (Level::Look, "loading", |facts| facts.is_loading = true),
+            (Level::Wrong, "clients", |facts| facts.clients = 8500),
+        ];
+        for (level, says, breaks) in broken {
+            let mut facts = redis();
+            breaks(&mut facts);
+            let (found, what) = only(of_redis(&facts, now()));
+            assert!(found == level && what.contains(says), "{says}: {found:?} {what}");
+        }
+        let mut boundless = redis();
+        (boundless.used_bytes, boundless.limit_bytes) = (u64::MAX, 0);
+        assert_eq!(
+            of_redis(&boundless, now()).len(),
+            1,
+            "without a limit nothing is nearly used up"
+        );
+    }
+}

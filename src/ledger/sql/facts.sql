@@ -1,0 +1,56 @@
+-- What an installation's Postgres is like, for `tally doctor`: one row. Null: this login may not see it.
+-- Times in µs since 1970, durations in µs.
+select current_setting('server_version_num')::int                          as "version!",
+       pg_is_in_recovery()                                                 as "is_standby!",
+       current_setting('fsync') = 'on'                                     as "fsync!",
+       current_setting('full_page_writes') = 'on'                          as "full_page_writes!",
+       current_setting('synchronous_commit')                               as "synchronous_commit!",
+       current_setting('synchronous_standby_names')                        as "synchronous_standby_names!",
+       current_setting('default_transaction_read_only') = 'on'             as "is_read_only!",
+       current_setting('autovacuum') = 'on'                                as "autovacuum!",
+       current_setting('max_connections')::bigint                          as "max_connections!",
+       (select count(*) from pg_stat_activity where backend_type = 'client backend') as "connections!",
+       -- Whoever may not see the states of others sees nulls.
+       (select count(*) from pg_stat_replication where sync_state in ('sync', 'quorum')) as "synchronous_standbys!",
+       (select count(*) from pg_stat_replication)                          as "standbys!",
+       (select bool_and(sync_state is not null) from pg_stat_replication)  as sees_standbys,
+       (select max(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn))::bigint
+        from pg_replication_slots where not active and not pg_is_in_recovery()) as slot_keeps_bytes,
+       (select string_agg(slot_name, ', ') from pg_replication_slots where not active) as idle_slots,
+       (select count(*) from pg_prepared_xacts)                            as "prepared!",
+       (select (extract(epoch from clock_timestamp() - min(prepared)) * 1000000)::bigint from pg_prepared_xacts)
+                                                                           as oldest_prepared,
+       (select (extract(epoch from clock_timestamp() - min(xact_start)) * 1000000)::bigint
+        from pg_stat_activity where xact_start is not null and pid <> pg_backend_pid()
+                                and backend_type = 'client backend')       as oldest_transaction,
+       (select count(*) from pg_locks where not granted and locktype = 'relation'
+                                        and database = (select oid from pg_database where datname = current_database()))
+                                                                           as "waiting_for_tables!",
+       (select count(*) from pg_locks
+        where granted and locktype = 'relation' and mode in ('AccessExclusiveLock', 'ExclusiveLock')
+          and relation in ('vote'::regclass, 'item'::regclass, 'audited_count'::regclass, 'watermark'::regclass))
+                                                                           as "table_locks!",
+       (select age(datfrozenxid)::bigint from pg_database where datname = current_database())
+                                                                           as "transaction_age!",
+       exists (select from pg_class
+               where oid in ('vote'::regclass, 'item'::regclass, 'audited_count'::regclass, 'recent_change'::regclass)
+                 and 'autovacuum_enabled=false' = any(reloptions))         as "vacuum_is_off!",
+       (select coalesce(max(n_dead_tup::float8 / greatest(n_live_tup, 1)), 0) from pg_stat_user_tables
+        where relname in ('item', 'audited_count') and n_dead_tup > 100000) as "dead_rows!",
+       (select rolsuper or rolbypassrls or rolcreaterole or rolcreatedb from pg_roles where rolname = current_user)
+                                                                           as "is_mighty!",
+       pg_has_role(current_user, (select relowner from pg_class where oid = 'vote'::regclass), 'usage')
+                                                                           as "owns_tables!",
+       current_user::text                                                  as "login!",
+       (extract(epoch from clock_timestamp()) * 1000000)::bigint           as "now!",
+       pg_database_size(current_database())                                as "size_bytes!",
+       (select count(*) from worker where seen_at > clock_timestamp() - interval '5 seconds') as "workers!",
+       (select count(*) from writer_connection)                            as "writers!",
+       (select (extract(epoch from clock_timestamp() - min(succeeded_at)) * 1000000)::bigint
+        from job where name = 'roll_up')                                   as roll_up_age,
+       (select (extract(epoch from clock_timestamp() - min(succeeded_at)) * 1000000)::bigint
+        from job where name = 'audit')                                     as audit_age,
+       (select (details ->> 'wrong_items')::bigint from job_run
+        where job = 'audit' and outcome = 'done' order by fencing_number desc limit 1) as wrong_items,
+       greatest((select last_value from vote_id_seq) - (select vote_id from watermark), 0) as "watermark_lag!",
+       (select coalesce(sum(vote_total), 0)::bigint from loss)             as "lost_votes!"

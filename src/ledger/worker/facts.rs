@@ -1,0 +1,105 @@
+//! What an installation's Postgres is like, for `tally doctor`.
+
+use std::time::Duration;
+
+use super::WorkerLedger;
+use crate::domain::Moment;
+use crate::ledger::LedgerError;
+
+/// What a login sees of its Postgres. `None`: it may not see it, or there is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PostgresFacts {
+    /// As `server_version_num` has it: 150018 is 15.18.
+    pub version: i32,
+    pub login: String,
+    pub is_standby: bool,
+    pub is_read_only: bool,
+    pub fsync: bool,
+    pub full_page_writes: bool,
+    pub synchronous_commit: String,
+    pub synchronous_standby_names: String,
+    pub standbys: i64,
+    pub synchronous_standbys: Option<i64>,
+    pub idle_slots: Option<String>,
+    pub slot_keeps_bytes: i64,
+    pub prepared: i64,
+    pub oldest_prepared: Duration,
+    pub oldest_transaction: Duration,
+    /// Sessions that wait for a lock of a table.
+    pub waiting_for_tables: i64,
+    /// Strong locks on Tally's own tables.
+    pub table_locks: i64,
+    pub autovacuum: bool,
+    pub vacuum_is_off: bool,
+    /// Transaction ids since the oldest one that is not frozen.
+    pub transaction_age: i64,
+    /// Dead rows for each live one, in thousandths, of the table that has most.
+    pub dead_rows_per_mille: i64,
+    pub connections: i64,
+    pub max_connections: i64,
+    pub is_mighty: bool,
+    pub owns_tables: bool,
+    pub now: Moment,
+    pub size_bytes: i64,
+    pub workers: i64,
+    pub writers: i64,
+    pub roll_up_age: Option<Duration>,
+    pub audit_age: Option<Duration>,
+    pub wrong_items: Option<i64>,
+    pub watermark_lag: i64,
+    pub lost_votes: i64,
+}
+
+fn duration(micros: i64) -> Duration {
+    Duration::from_micros(u64::try_from(micros).unwrap_or_default())
+}
+
+impl WorkerLedger {
+    /// What this login sees of its Postgres.
+    ///
+    /// # Errors
+    /// Also when the database is not migrated.
+    pub async fn facts(&self) -> Result<PostgresFacts, LedgerError> {
+        let row = sqlx::query_file!("src/ledger/sql/facts.sql")
+            .fetch_one(&self.database.pool)
+            .await?;
+        // Without a standby there is nothing that could be hidden.
+        let sees_standbys = row.standbys == 0 || row.sees_standbys == Some(true);
+        Ok(PostgresFacts {
+            version: row.version,
+            login: row.login,
+            is_standby: row.is_standby,
+            is_read_only: row.is_read_only,
+            fsync: row.fsync,
+            full_page_writes: row.full_page_writes,
+            synchronous_commit: row.synchronous_commit,
+            synchronous_standby_names: row.synchronous_standby_names,
+            standbys: row.standbys,
+            synchronous_standbys: sees_standbys.then_some(row.synchronous_standbys),
+            idle_slots: row.idle_slots,
+            slot_keeps_bytes: row.slot_keeps_bytes.unwrap_or_default(),
+            prepared: row.prepared,
+            oldest_prepared: duration(row.oldest_prepared.unwrap_or_default()),
+            oldest_transaction: duration(row.oldest_transaction.unwrap_or_default()),
+            waiting_for_tables: row.waiting_for_tables,
+            table_locks: row.table_locks,
+            autovacuum: row.autovacuum,
+            vacuum_is_off: row.vacuum_is_off,
+            transaction_age: row.transaction_age,
+            dead_rows_per_mille: (row.dead_rows * 1000.0) as i64,
+            connections: row.connections,
+            max_connections: row.max_connections,
+            is_mighty: row.is_mighty,
+            owns_tables: row.owns_tables,
+            now: Moment::from_micros(row.now),
+            size_bytes: row.size_bytes,
+            workers: row.workers,
+            writers: row.writers,
+            roll_up_age: row.roll_up_age.map(duration),
+            audit_age: row.audit_age.map(duration),
+            wrong_items: row.wrong_items,
+            watermark_lag: row.watermark_lag,
+            lost_votes: row.lost_votes,
+        })
+    }
+}

@@ -1,0 +1,60 @@
+//! What an installation's Redis is like, for `tally doctor`.
+
+use redis::InfoDict;
+
+use super::{LiveError, Redis};
+use crate::domain::Moment;
+
+/// What INFO says of a Redis. `None`: it does not say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RedisFacts {
+    pub version: String,
+    /// `master` or `slave`.
+    pub role: String,
+    /// Whether a replica reaches its primary.
+    pub has_link: bool,
+    pub replicas: u64,
+    pub is_cluster: bool,
+    pub used_bytes: u64,
+    /// 0: no limit.
+    pub limit_bytes: u64,
+    pub policy: String,
+    pub evicted_keys: u64,
+    /// Whether the last snapshot and the last write of the append-only file went well.
+    pub saves: bool,
+    pub is_loading: bool,
+    pub clients: u64,
+    pub clients_limit: u64,
+    pub now: Moment,
+}
+
+impl Redis {
+    /// What INFO and TIME say.
+    ///
+    /// # Errors
+    /// When Redis is unavailable, or this login may not ask.
+    pub async fn facts(&self) -> Result<RedisFacts, LiveError> {
+        let mut connection = self.get().await?;
+        let info: InfoDict = redis::cmd("INFO").query_async(&mut *connection).await?;
+        let (seconds, micros): (i64, i64) = redis::cmd("TIME").query_async(&mut *connection).await?;
+        let text = |name: &str| info.get::<String>(name);
+        let number = |name: &str| info.get::<u64>(name).unwrap_or_default();
+        let is = |name: &str, good: &str| text(name).is_none_or(|value| value == good);
+        Ok(RedisFacts {
+            version: text("redis_version").unwrap_or_default(),
+            role: text("role").unwrap_or_default(),
+            has_link: is("master_link_status", "up"),
+            replicas: number("connected_slaves"),
+            is_cluster: number("cluster_enabled") == 1,
+            used_bytes: number("used_memory"),
+            limit_bytes: number("maxmemory"),
+            policy: text("maxmemory_policy").unwrap_or_default(),
+            evicted_keys: number("evicted_keys"),
+            saves: is("rdb_last_bgsave_status", "ok") && is("aof_last_write_status", "ok"),
+            is_loading: number("loading") == 1,
+            clients: number("connected_clients"),
+            clients_limit: number("maxclients"),
+            now: Moment::from_micros(seconds.saturating_mul(1_000_000).saturating_add(micros)),
+        })
+    }
+}
