@@ -45,7 +45,7 @@ with (fillfactor = 50);
 create table loss (
     id              bigint generated always as identity primary key,
     -- Drawn by the server, so that a repeat of its statement stores nothing.
-    token           text not null unique
+    token           text collate "C" not null unique
                     constraint loss_token_length check (char_length(token) between 1 and 100),
     found_at        timestamptz not null default clock_timestamp(),
     -- How many rows of the ledger: votes, changes and retractions.

@@ -143,7 +143,7 @@ create table job_run (
 
 create table loss (
     id bigint not null generated always as identity (sequence name loss_id_seq start 1 increment 1 cache 1),
-    token text not null,
+    token text collate "C" not null,
     found_at timestamp with time zone not null default clock_timestamp(),
     vote_total bigint not null,
     first_stored_at timestamp with time zone not null,

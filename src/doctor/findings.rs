@@ -14,6 +14,8 @@ const CLOCK_LIMIT: Duration = Duration::from_secs(5);
 const TRANSACTION_LIMIT: Duration = Duration::from_secs(300);
 /// A prepared transaction that is older was forgotten.
 const PREPARED_LIMIT: Duration = Duration::from_secs(60);
+/// A roll-up comes every 5 s: one that ended later than this was confirmed.
+const CONFIRMED_LIMIT: Duration = Duration::from_secs(60);
 /// A job that did not end well for longer is not done. Audits come each minute, unless set otherwise.
 const JOB_LIMIT: Duration = Duration::from_secs(3600);
 /// Postgres stops at about 2,100 million (its documentation, "Preventing Transaction ID Wraparound Failures").
@@ -118,9 +120,15 @@ pub fn of_postgres(facts: &PostgresFacts, now: Moment) -> Vec<Finding> {
         ));
     }
     if !facts.fsync || !facts.full_page_writes {
+        found.push(Finding::look(
+            "fsync or full_page_writes is off: a crash of the machine may lose or damage acknowledged votes",
+            "set both on, unless your provider's storage makes them needless",
+        ));
+    }
+    if let Some(settings) = &facts.harmful_settings {
         found.push(Finding::wrong(
-            "fsync or full_page_writes is off: a crash of the machine loses or damages acknowledged votes",
-            "set both on",
+            format!("{settings}: a crash loses acknowledged votes, or none is stored"),
+            "alter role … reset …, and the same for the database",
         ));
     }
     if facts.synchronous_commit == "off" {
@@ -131,7 +139,9 @@ pub fn of_postgres(facts: &PostgresFacts, now: Moment) -> Vec<Finding> {
     }
     if facts.synchronous_standby_names.is_empty() {
         let what = match facts.standbys {
-            0 => "there is no standby: a lost disk loses the votes since the last backup",
+            0 => {
+                "Postgres shows no standby: unless its storage keeps copies, a lost disk loses the votes since the last backup"
+            }
             _ => "no standby is synchronous: a failover may lose the newest votes",
         };
         found.push(Finding::look(
@@ -139,10 +149,14 @@ pub fn of_postgres(facts: &PostgresFacts, now: Moment) -> Vec<Finding> {
             "synchronous_standby_names, if that is too much to lose (docs/guarantees.md)",
         ));
     } else if facts.synchronous_standbys == Some(0) {
-        found.push(Finding::wrong(
-            "the synchronous standby is not there: no commit is confirmed",
-            "bring it back, or reset synchronous_standby_names",
-        ));
+        let what = "synchronous_standby_names is set, and no synchronous standby is shown";
+        let remedy = "if votes are not confirmed, bring it back, or reset synchronous_standby_names";
+        // Roll-ups would wait, too.
+        found.push(if facts.roll_up_age.is_some_and(|age| age < CONFIRMED_LIMIT) {
+            Finding::look(what, remedy)
+        } else {
+            Finding::wrong(format!("{what}: no commit is confirmed"), remedy)
+        });
     }
     if let Some(slots) = &facts.idle_slots {
         let what = format!(
@@ -166,12 +180,12 @@ pub fn of_postgres(facts: &PostgresFacts, now: Moment) -> Vec<Finding> {
             "commit prepared or rollback prepared (pg_prepared_xacts)",
         ));
     }
-    if facts.oldest_transaction >= TRANSACTION_LIMIT {
+    if let Some(oldest) = facts
+        .oldest_transaction
+        .filter(|oldest| *oldest >= TRANSACTION_LIMIT)
+    {
         found.push(Finding::look(
-            format!(
-                "a transaction has been open for {} s",
-                facts.oldest_transaction.as_secs()
-            ),
+            format!("a transaction has been open for {} s", oldest.as_secs()),
             "see whose it is (pg_stat_activity); it holds vacuum back, and roll-ups if it has written votes",
         ));
     }
@@ -234,6 +248,10 @@ pub fn of_postgres(facts: &PostgresFacts, now: Moment) -> Vec<Finding> {
     for (job, age) in [("roll_up", facts.roll_up_age), ("audit", facts.audit_age)] {
         match age {
             Some(age) if age < JOB_LIMIT => {}
+            Some(age) if job == "audit" => found.push(Finding::look(
+                format!("the last audit ended well {} s ago", age.as_secs()),
+                "unless TALLY_AUDIT_CRON is as rare, the worker's log says why",
+            )),
             Some(age) => found.push(Finding::wrong(
                 format!("the job {job} last ended well {} s ago", age.as_secs()),
                 "the worker's log says why",
@@ -263,6 +281,11 @@ pub fn of_postgres(facts: &PostgresFacts, now: Moment) -> Vec<Finding> {
         ));
     }
     found.extend(clock("Postgres", facts.now, now));
+    if facts.oldest_transaction.is_none() {
+        found.push(Finding::well(
+            "this login does not see how long others' transactions have been open: grant pg_read_all_stats for that",
+        ));
+    }
     found.push(Finding::well(format!(
         "Postgres {version} as {}: {} MB, {} of {} connections, {} of servers' writers, {} workers",
         facts.login,
@@ -389,7 +412,8 @@ mod tests {
             slot_keeps_bytes: 0,
             prepared: 0,
             oldest_prepared: Duration::ZERO,
-            oldest_transaction: Duration::ZERO,
+            oldest_transaction: Some(Duration::ZERO),
+            harmful_settings: None,
             waiting_for_tables: 0,
             table_locks: 0,
             autovacuum: true,
@@ -451,15 +475,15 @@ mod tests {
     #[test]
     fn each_broken_thing_of_postgres_is_found_and_nothing_else() {
         type Break = fn(&mut PostgresFacts);
-        let hour = |facts: &mut PostgresFacts| facts.oldest_transaction = JOB_LIMIT;
-        let broken: [(Level, &str, Break); 25] = [
+        let hour = |facts: &mut PostgresFacts| facts.oldest_transaction = Some(JOB_LIMIT);
+        let broken: [(Level, &str, Break); 28] = [
             (Level::Wrong, "version 13", |facts| facts.version = 130_000),
             (Level::Wrong, "standby, which takes no votes", |facts| {
                 facts.is_standby = true
             }),
             (Level::Wrong, "read_only", |facts| facts.is_read_only = true),
-            (Level::Wrong, "fsync", |facts| facts.fsync = false),
-            (Level::Wrong, "full_page_writes", |facts| {
+            (Level::Look, "fsync", |facts| facts.fsync = false),
+            (Level::Look, "full_page_writes", |facts| {
                 facts.full_page_writes = false
             }),
             (Level::Wrong, "synchronous_commit", |facts| {
@@ -468,13 +492,20 @@ mod tests {
             (Level::Look, "no standby is synchronous", |facts| {
                 facts.synchronous_standby_names.clear()
             }),
-            (Level::Look, "there is no standby", |facts| {
+            (Level::Look, "shows no standby", |facts| {
                 facts.synchronous_standby_names.clear();
                 facts.standbys = 0;
             }),
-            (Level::Wrong, "standby is not there", |facts| {
-                facts.synchronous_standbys = Some(0)
+            (Level::Look, "no synchronous standby is shown", |facts| {
+                facts.synchronous_standbys = Some(0);
             }),
+            (Level::Wrong, "server has synchronous_commit=off", |facts| {
+                facts.harmful_settings = Some("server has synchronous_commit=off".to_owned());
+            }),
+            (Level::Look, "the last audit ended well", |facts| {
+                facts.audit_age = Some(JOB_LIMIT)
+            }),
+            (Level::Look, "was never done", |facts| facts.audit_age = None),
             (Level::Look, "replication slots", |facts| {
                 facts.idle_slots = Some("old".to_owned())
             }),
@@ -521,12 +552,23 @@ mod tests {
         }
         let hidden = PostgresFacts {
             synchronous_standbys: None,
+            oldest_transaction: None,
             ..postgres()
         };
-        assert_eq!(
-            of_postgres(&hidden, now()).len(),
-            1,
-            "what is not seen is not said"
+        let found = of_postgres(&hidden, now());
+        assert!(
+            found.iter().all(|one| one.level == Level::Well),
+            "what is not seen is not said: {found:?}"
+        );
+        let gone = PostgresFacts {
+            synchronous_standbys: Some(0),
+            roll_up_age: Some(CONFIRMED_LIMIT),
+            ..postgres()
+        };
+        let (level, what) = only(of_postgres(&gone, now()));
+        assert!(
+            level == Level::Wrong && what.contains("no commit is confirmed"),
+            "{what}"
         );
         let later = Moment::from_micros(now().micros() + 6_000_000);
         assert!(only(of_postgres(&postgres(), later)).1.contains("6 s apart"));

@@ -72,6 +72,10 @@ async fn postgres(ledger: &WorkerLedger) -> Vec<Finding> {
                 "Postgres has not all tables of this version",
                 "tally migrate, with the owner's login",
             )),
+            Err(error) if error.is_denied() => findings.push(Finding::wrong(
+                format!("Postgres: {error}"),
+                "run tally migrate with the owner's login, and this with a login in tally_worker",
+            )),
             Err(error) => findings.push(Finding::wrong(
                 format!("Postgres: {error}"),
                 "see that it runs, and that DATABASE_URL is right",

@@ -238,6 +238,12 @@ impl LedgerError {
         matches!(self, Self::Postgres(error) if is_lock_timeout(error))
     }
 
+    /// Whether this login lacks a right.
+    pub fn is_denied(&self) -> bool {
+        const INSUFFICIENT_PRIVILEGE: &str = "42501";
+        matches!(self, Self::Postgres(error) if has_code(error, INSUFFICIENT_PRIVILEGE))
+    }
+
     /// Whether a function or a table is missing: `tally migrate` has not made it yet.
     pub fn is_not_migrated(&self) -> bool {
         matches!(self, Self::Postgres(error) if is_not_migrated(error))

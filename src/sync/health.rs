@@ -59,7 +59,7 @@ pub(super) struct Work {
     pub ended_well: Option<Instant>,
     /// Since when it fails, and why.
     pub failing: Option<(Instant, Why)>,
-    /// Since when it has been under way; `None`: it is not.
+    /// Since when it has been under way without getting anything done; `None`: it is not.
     pub running: Option<Instant>,
 }
 

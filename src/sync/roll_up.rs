@@ -148,6 +148,7 @@ impl Worker {
             let rolled_up = self.ledger.roll_up_votes(lease, &safe, chunk_ids, pacing).await?;
             let Some(rolled_up) = rolled_up else { break };
             (votes, chunks) = (Some(rolled_up.votes), chunks + 1);
+            self.watch.progressed("roll_up");
             tracing::debug!(
                 watermark = %rolled_up.watermark,
                 votes = rolled_up.votes,

@@ -29,6 +29,8 @@ struct Inner {
     ages: UnsavedAges,
     /// When each job's running pass began.
     running: HashMap<&'static str, Instant>,
+    /// When a running pass last got something done.
+    progress: HashMap<&'static str, Instant>,
     /// Since when each job has not ended well, and why.
     failing: HashMap<&'static str, (Instant, Why)>,
     /// When each job last ended well.
@@ -46,6 +48,7 @@ impl Default for Inner {
             began: Instant::now(),
             ages: UnsavedAges::default(),
             running: HashMap::new(),
+            progress: HashMap::new(),
             failing: HashMap::new(),
             ended_well: HashMap::new(),
             last_pass: None,
@@ -116,13 +119,21 @@ impl Watch {
         }
     }
 
+    /// Notes that a running pass of this job has got something done.
+    pub fn progressed(&self, job: &'static str) {
+        self.lock().progress.insert(job, Instant::now());
+    }
+
     /// What is known of this job.
     pub fn work(&self, job: &'static str) -> Work {
         let inner = self.lock();
         Work {
             ended_well: inner.ended_well.get(job).copied(),
             failing: inner.failing.get(job).copied(),
-            running: inner.running.get(job).copied(),
+            running: inner.running.get(job).map(|began| {
+                let progress = inner.progress.get(job);
+                progress.map_or(*began, |progress| *progress.max(began))
+            }),
         }
     }
 

@@ -13,7 +13,8 @@ pub const BODY_LIMIT: Duration = Duration::from_secs(5);
 /// The most headers of a request. This limit is actix-http's own and cannot be set. A request with more
 /// headers gets 431.
 pub const HEAD_LIMIT_HEADERS: usize = 96;
-/// The largest head of a request. This limit is actix-http's own and cannot be set. A larger head gets 431.
+/// The largest head of a request. This limit is actix-http's own and cannot be set. A larger head gets 431; one that
+/// is larger by less than what is read at once may be served.
 pub const HEAD_LIMIT_BYTES: usize = 128 * 1024;
 /// The default of TALLY_CONNECTIONS_LIMIT: connections that are served at once.
 pub const CONNECTIONS_LIMIT: usize = 8192;

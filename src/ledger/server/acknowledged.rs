@@ -41,7 +41,7 @@ struct Remembered {
     /// The oldest first.
     parts: VecDeque<Part>,
     votes: usize,
-    /// The runs of Postgres in the order in which they were seen.
+    /// The runs of Postgres in the order in which they were first seen to take writes.
     runs: Vec<PostgresRun>,
     /// What is known of a look that has not ended.
     look: Look,
@@ -69,6 +69,8 @@ struct Acknowledgement {
 
 #[derive(Debug, Default)]
 struct Look {
+    /// The run that lacks these.
+    run: Option<PostgresRun>,
     lost: Vec<Acknowledgement>,
     /// Whether a vote that is there came before the first one that is lost.
     is_whole: bool,
@@ -177,10 +179,10 @@ impl Remembered {
         self.runs.push(run);
     }
 
-    /// Whether this run was seen before that one. An old primary that answers again says nothing about votes
-    /// that were stored after it was replaced.
+    /// Whether this run is before that one. One that was not seen yet is the last. An old primary that answers
+    /// again says nothing about votes that were stored after it was replaced.
     fn is_before(&self, run: PostgresRun, other: PostgresRun) -> bool {
-        let place = |run| self.runs.iter().position(|one| *one == run);
+        let place = |run| self.runs.iter().position(|one| *one == run).unwrap_or(usize::MAX);
         place(run) < place(other)
     }
 
@@ -189,12 +191,35 @@ impl Remembered {
         self.parts.iter().position(|part| self.is_before(part.run, run))
     }
 
+    /// If the last look did not end before Postgres became a later run: has this run asked for what that one
+    /// lacked.
+    fn look_again(&mut self, run: PostgresRun) {
+        let Some(of) = self.look.run.filter(|of| self.is_before(*of, run)) else {
+            return;
+        };
+        let look = std::mem::take(&mut self.look);
+        let first = self.parts.front().map_or_else(Instant::now, |part| part.since);
+        self.votes += look.lost.len();
+        self.parts.push_front(Part {
+            since: first.checked_sub(Duration::from_nanos(1)).unwrap_or(first),
+            run: of,
+            votes: look.lost,
+        });
+    }
+
     /// Takes in what this run has of a part.
     fn looked(&mut self, since: Instant, run: PostgresRun, is_lost: &[bool]) {
         // It may have become too old meanwhile.
         let place = self.parts.iter().position(|part| part.since == since);
-        let Some(part) = place.and_then(|at| self.parts.get_mut(at)) else {
+        let Some((at, part)) = place.and_then(|at| Some((at, self.parts.get_mut(at)?))) else {
             return;
+        };
+        // Votes of the earlier run that came meanwhile are looked for next.
+        let late = part.votes.split_off(is_lost.len().min(part.votes.len()));
+        let later = Part {
+            since: part.since + Duration::from_nanos(1),
+            run: part.run,
+            votes: late,
         };
         let before = part.votes.len();
         let mut kept = Vec::new();
@@ -209,6 +234,10 @@ impl Remembered {
         part.votes = kept;
         part.run = run;
         self.votes -= before - part.votes.len();
+        self.look.run = Some(run);
+        if !later.votes.is_empty() {
+            self.parts.insert(at + 1, later);
+        }
     }
 }
 
@@ -217,9 +246,8 @@ impl ServerLedger {
     /// that it saw. Asks nobody.
     pub fn may_have_losses(&self) -> bool {
         let Some(run) = self.runs.last() else { return false };
-        let mut remembered = self.acknowledged.lock();
-        remembered.see(run);
-        remembered.next_part(run).is_some()
+        let remembered = self.acknowledged.lock();
+        remembered.next_part(run).is_some() || !remembered.look.lost.is_empty()
     }
 
     /// Looks for the votes that this server acknowledged over earlier runs of Postgres. Returns those that are not
@@ -231,10 +259,13 @@ impl ServerLedger {
     pub async fn find_loss(&self) -> Result<Option<Loss>, LedgerError> {
         let run = run_of(&self.database.pool).await?;
         let ledger = self.only_in(Some(run));
+        // What a standby lacks may still come.
+        ledger.look_for(&[]).await?;
+        self.acknowledged.lock().see(run);
+        self.acknowledged.lock().look_again(run);
         loop {
             let (since, votes) = {
-                let mut remembered = self.acknowledged.lock();
-                remembered.see(run);
+                let remembered = self.acknowledged.lock();
                 match remembered.next_part(run).and_then(|at| remembered.parts.get(at)) {
                     Some(part) => (part.since, part.votes.clone()),
                     None => break,
@@ -247,6 +278,10 @@ impl ServerLedger {
             self.acknowledged.lock().looked(since, run, &is_lost);
         }
         let mut remembered = self.acknowledged.lock();
+        if remembered.look.run != Some(run) {
+            // An old primary answers again: a later run will tell.
+            return Ok(None);
+        }
         let loss = Loss::of(&std::mem::take(&mut remembered.look));
         remembered.unstored.extend(loss.clone());
         Ok(loss)
@@ -394,8 +429,37 @@ mod tests {
         remembered.see(run(1));
         remembered.add(Instant::now(), run(2), votes([1]).into_iter(), 100);
         assert_eq!(remembered.next_part(run(1)), None);
-        assert_eq!(remembered.next_part(run(3)), None, "nobody has seen it");
+        assert_eq!(remembered.next_part(run(3)), Some(0), "a new one is the last");
+    }
+
+    #[test]
+    fn votes_of_the_earlier_run_that_come_during_a_look_are_looked_for_next() {
+        let start = Instant::now();
+        let mut remembered = Remembered::default();
+        remembered.add(start, run(1), votes([1, 2]).into_iter(), 100);
+        remembered.see(run(2));
+        remembered.add(start, run(1), votes([3]).into_iter(), 100);
+        remembered.looked(start, run(2), &[false, true]);
+        assert_eq!((ids(&remembered), remembered.votes), (vec![1, 3], 2));
+        let loss = look(&mut remembered, run(2), &[3]).expect("a loss");
+        assert_eq!((loss.votes, loss.is_whole), (2, true));
+    }
+
+    #[test]
+    fn what_one_run_lacked_is_looked_for_again_if_another_run_answers_before_the_look_has_ended() {
+        let start = Instant::now();
+        let mut remembered = Remembered::default();
+        remembered.add(start, run(1), votes([1, 2]).into_iter(), 100);
+        remembered.add(start + PART_AGE, run(1), votes([3]).into_iter(), 100);
+        // A replaced primary for a moment: it lacks one, and the look is cut off.
+        remembered.see(run(2));
+        remembered.looked(start, run(2), &[false, true]);
+        assert_eq!(remembered.votes, 2);
+        remembered.look_again(run(1));
+        assert_eq!(remembered.look.lost.len(), 1, "it is not later");
         remembered.see(run(3));
-        assert_eq!(remembered.next_part(run(3)), Some(0));
+        remembered.look_again(run(3));
+        assert_eq!(remembered.votes, 3);
+        assert_eq!(look(&mut remembered, run(3), &[]), None, "they are there");
     }
 }

@@ -9,7 +9,7 @@ select current_setting('server_version_num')::int                          as "v
        current_setting('default_transaction_read_only') = 'on'             as "is_read_only!",
        current_setting('autovacuum') = 'on'                                as "autovacuum!",
        current_setting('max_connections')::bigint                          as "max_connections!",
-       (select count(*) from pg_stat_activity where backend_type = 'client backend') as "connections!",
+       (select sum(numbackends)::bigint from pg_stat_database)             as "connections!",
        -- Whoever may not see the states of others sees nulls.
        (select count(*) from pg_stat_replication where sync_state in ('sync', 'quorum')) as "synchronous_standbys!",
        (select count(*) from pg_stat_replication)                          as "standbys!",
@@ -23,11 +23,22 @@ select current_setting('server_version_num')::int                          as "v
        (select (extract(epoch from clock_timestamp() - min(xact_start)) * 1000000)::bigint
         from pg_stat_activity where xact_start is not null and pid <> pg_backend_pid()
                                 and backend_type = 'client backend')       as oldest_transaction,
+       not exists (select from pg_stat_activity where backend_type is null) as "sees_sessions!",
+       -- For the logins of servers, operators and all, in this database or in each.
+       (select string_agg(coalesce(role.rolname, 'each login') || ' has ' || setting, ', ')
+        from pg_db_role_setting as of_role
+        left join pg_roles as role on role.oid = of_role.setrole
+        cross join unnest(of_role.setconfig) as setting
+        where of_role.setdatabase in (0, (select oid from pg_database where datname = current_database()))
+          and setting in ('synchronous_commit=off', 'default_transaction_read_only=on')
+          and (of_role.setrole = 0 or pg_has_role(of_role.setrole, 'tally_server', 'member')
+               or pg_has_role(of_role.setrole, 'tally_operator', 'member'))) as harmful_settings,
        (select count(*) from pg_locks where not granted and locktype = 'relation'
                                         and database = (select oid from pg_database where datname = current_database()))
                                                                            as "waiting_for_tables!",
        (select count(*) from pg_locks
-        where granted and locktype = 'relation' and mode in ('AccessExclusiveLock', 'ExclusiveLock')
+        where granted and locktype = 'relation'
+          and database = (select oid from pg_database where datname = current_database()) and mode in ('AccessExclusiveLock', 'ExclusiveLock')
           and relation in ('vote'::regclass, 'item'::regclass, 'audited_count'::regclass, 'watermark'::regclass))
                                                                            as "table_locks!",
        (select age(datfrozenxid)::bigint from pg_database where datname = current_database())
@@ -35,8 +46,10 @@ select current_setting('server_version_num')::int                          as "v
        exists (select from pg_class
                where oid in ('vote'::regclass, 'item'::regclass, 'audited_count'::regclass, 'recent_change'::regclass)
                  and 'autovacuum_enabled=false' = any(reloptions))         as "vacuum_is_off!",
-       (select coalesce(max(n_dead_tup::float8 / greatest(n_live_tup, 1)), 0) from pg_stat_user_tables
-        where relname in ('item', 'audited_count') and n_dead_tup > 100000) as "dead_rows!",
+       -- A crash forgets the live rows, so those that vacuum has counted are taken as well.
+       (select coalesce(max(n_dead_tup::float8 / greatest(n_live_tup, reltuples, 1)), 0)
+        from pg_stat_user_tables join pg_class on pg_class.oid = relid
+        where relid in ('item'::regclass, 'audited_count'::regclass) and n_dead_tup > 100000) as "dead_rows!",
        (select rolsuper or rolbypassrls or rolcreaterole or rolcreatedb from pg_roles where rolname = current_user)
                                                                            as "is_mighty!",
        pg_has_role(current_user, (select relowner from pg_class where oid = 'vote'::regclass), 'usage')

@@ -24,7 +24,10 @@ pub struct PostgresFacts {
     pub slot_keeps_bytes: i64,
     pub prepared: i64,
     pub oldest_prepared: Duration,
-    pub oldest_transaction: Duration,
+    /// `None`: this login does not see the sessions of others.
+    pub oldest_transaction: Option<Duration>,
+    /// Settings of logins with which votes are lost or not stored.
+    pub harmful_settings: Option<String>,
     /// Sessions that wait for a lock of a table.
     pub waiting_for_tables: i64,
     /// Strong locks on Tally's own tables.
@@ -80,7 +83,10 @@ impl WorkerLedger {
             slot_keeps_bytes: row.slot_keeps_bytes.unwrap_or_default(),
             prepared: row.prepared,
             oldest_prepared: duration(row.oldest_prepared.unwrap_or_default()),
-            oldest_transaction: duration(row.oldest_transaction.unwrap_or_default()),
+            oldest_transaction: row
+                .sees_sessions
+                .then(|| duration(row.oldest_transaction.unwrap_or_default())),
+            harmful_settings: row.harmful_settings,
             waiting_for_tables: row.waiting_for_tables,
             table_locks: row.table_locks,
             autovacuum: row.autovacuum,
