@@ -26,7 +26,7 @@ function replaced(text, changes) {
 function nginxOfManual({ port, upstream, folder, prefix }) {
   const { host, path } = nginxBlocks();
   let block = replaced(host, [
-    [/server [\d.]+:8080;\n\s+server [\d.]+:8080;/, `server 127.0.0.1:${upstream};`],
+    [/server [\d.]+:8080 max_fails=0;\n\s+server [\d.]+:8080 max_fails=0;/, `server 127.0.0.1:${upstream};`],
     [/listen 443 ssl;/, `listen 127.0.0.1:${port} ssl;`],
     [/server_name .*/, `server_name ${HOST}; ssl_certificate ${folder}/cert.pem; ssl_certificate_key ${folder}/key.pem;`],
   ]);
