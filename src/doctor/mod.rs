@@ -1,16 +1,19 @@
 //! `tally doctor`: looks at everything that an installation's stores can have wrong, and says it in sentences,
 //! each with what to do.
 //!
-//! - `findings`: what facts mean. Pure.
+//! - `of_postgres`, `of_redis`: what the facts of each mean. Pure.
+//! - `finding`: a finding.
 
-mod findings;
+mod finding;
+mod of_postgres;
+mod of_redis;
 
 use std::fmt;
 
 use serde::Serialize;
 use tokio::time::{Duration, timeout};
 
-pub use findings::{Finding, Level, of_postgres, of_redis};
+pub use finding::{Finding, Level};
 
 use crate::domain::Moment;
 use crate::ledger::WorkerLedger;
@@ -28,8 +31,19 @@ pub struct Report {
 
 /// Looks at both stores.
 pub async fn look(ledger: &WorkerLedger, redis: &Redis) -> Report {
-    let (of_postgres, of_redis) = tokio::join!(postgres(ledger), live(redis));
-    let mut findings: Vec<Finding> = of_postgres.into_iter().chain(of_redis).collect();
+    let (in_postgres, in_redis) = tokio::join!(
+        ask(
+            "Postgres",
+            look_at_postgres(ledger),
+            "look for a lock or a full disk, docs/operating/runbook.md"
+        ),
+        ask(
+            "Redis",
+            look_at_redis(redis),
+            "see whether it is busy or hangs, docs/operating/redis-errors.md"
+        )
+    );
+    let mut findings: Vec<Finding> = in_postgres.into_iter().chain(in_redis).collect();
     findings.sort_by_key(|finding| finding.level);
     Report { findings }
 }
@@ -58,60 +72,51 @@ impl fmt::Display for Report {
     }
 }
 
-async fn postgres(ledger: &WorkerLedger) -> Vec<Finding> {
-    let looking = async {
-        // It names what no program works with.
-        let fit = ledger.check().await.err().filter(|error| error.is_unfit());
-        let mut findings: Vec<Finding> = fit
-            .map(|error| Finding::wrong(format!("Postgres: {error}"), "what it says"))
-            .into_iter()
-            .collect();
-        match ledger.facts().await {
-            Ok(facts) => findings.extend(of_postgres(&facts, Moment::now())),
-            Err(error) if error.is_not_migrated() => findings.push(Finding::wrong(
-                "Postgres has not all tables of this version",
-                "tally migrate, with the owner's login",
-            )),
-            Err(error) if error.is_denied() => findings.push(Finding::wrong(
-                format!("Postgres: {error}"),
-                "run tally migrate with the owner's login, and this with a login in tally_worker",
-            )),
-            Err(error) => findings.push(Finding::wrong(
-                format!("Postgres: {error}"),
-                "see that it runs, and that DATABASE_URL is right",
-            )),
-        }
-        findings
-    };
-    timeout(LOOK_LIMIT, looking).await.unwrap_or_else(|_| {
-        vec![Finding::wrong(
-            "Postgres did not answer within 30 s",
-            "look for a lock or a full disk, docs/operating/runbook.md",
-        )]
+/// Asks a store, for so long as it may take. `hung` is what to do if it does not answer.
+async fn ask(store: &str, looking: impl Future<Output = Vec<Finding>>, hung: &str) -> Vec<Finding> {
+    let looked = timeout(LOOK_LIMIT, looking).await;
+    looked.unwrap_or_else(|_| {
+        let what = format!("{store} did not answer within {} s", LOOK_LIMIT.as_secs());
+        vec![Finding::wrong(what, hung)]
     })
 }
 
-async fn live(redis: &Redis) -> Vec<Finding> {
-    let looking = async {
-        let fit = redis.check(Program::Worker).await.err();
-        let refused = fit.filter(|error| error.is_unfit() || error.is_refusal());
-        let mut findings: Vec<Finding> = refused
-            .map(|error| Finding::wrong(format!("Redis: {error}"), "what it says"))
-            .into_iter()
-            .collect();
-        match redis.facts().await {
-            Ok(facts) => findings.extend(of_redis(&facts, Moment::now())),
-            Err(error) => findings.push(Finding::wrong(
-                format!("Redis: {error}"),
-                "see that it runs, and that REDIS_URL and its user are right",
-            )),
+async fn look_at_postgres(ledger: &WorkerLedger) -> Vec<Finding> {
+    // It names what no program works with.
+    let unfit = ledger.check().await.err().filter(|error| error.is_unfit());
+    let mut found: Vec<Finding> = unfit.iter().map(|error| refused("Postgres", error)).collect();
+    match ledger.facts().await {
+        Ok(facts) => found.extend(of_postgres::findings(&facts, Moment::now())),
+        Err(error) if error.is_not_migrated() => found.push(Finding::wrong(
+            "Postgres has not all tables of this version",
+            "tally migrate, with the owner's login",
+        )),
+        Err(error) => {
+            let remedy = match error.is_denied() {
+                true => "run tally migrate with the owner's login, and this with a login in tally_worker",
+                false => "see that it runs, and that DATABASE_URL is right",
+            };
+            found.push(Finding::wrong(format!("Postgres: {error}"), remedy));
         }
-        findings
-    };
-    timeout(LOOK_LIMIT, looking).await.unwrap_or_else(|_| {
-        vec![Finding::wrong(
-            "Redis did not answer within 30 s",
-            "see whether it is busy or hangs, docs/operating/redis-errors.md",
-        )]
-    })
+    }
+    found
+}
+
+async fn look_at_redis(redis: &Redis) -> Vec<Finding> {
+    let unfit = redis.check(Program::Worker).await.err();
+    let unfit = unfit.filter(|error| error.is_unfit() || error.is_refusal());
+    let mut found: Vec<Finding> = unfit.iter().map(|error| refused("Redis", error)).collect();
+    match redis.facts().await {
+        Ok(facts) => found.extend(of_redis::findings(&facts, Moment::now())),
+        Err(error) => found.push(Finding::wrong(
+            format!("Redis: {error}"),
+            "see that it runs, and that REDIS_URL and its user are right",
+        )),
+    }
+    found
+}
+
+/// No program works with this store. The error says what would be right.
+fn refused(store: &str, error: &impl fmt::Display) -> Finding {
+    Finding::wrong(format!("{store}: {error}"), "what it says")
 }

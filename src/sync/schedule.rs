@@ -51,7 +51,6 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
     // Not the scheduler's ticks: it polls its jobs twice a second at best.
     let mut ticks = interval(schedule.flush_every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let mut failing_since = None;
     // Besides the passes, one of which may hang.
     let showing = tokio::spawn(worker.watch.clone().keep_showing());
     // Besides the passes, too.
@@ -83,13 +82,12 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
                 // it might be beginning a transaction, and would leave its connection in one (sqlx
                 // issue 4385) for the last flush.
                 worker.stop();
-                note(passing.await, &mut failing_since);
+                note(&worker, &passing.await);
                 break;
             }
         };
         worker.watch.pass_ended(began, passed.as_ref().ok());
-        worker.watch.ended("flush", &passed);
-        note(passed, &mut failing_since);
+        note(&worker, &passed);
     }
     worker.stop();
     drop(no_more_audits);
@@ -178,19 +176,14 @@ async fn keep_scanning(worker: &Worker, scan_every: Duration) {
     }
 }
 
-/// Logs that a store is gone, and that it is back.
-fn note(passed: Result<FlushReport, SyncError>, failing_since: &mut Option<Instant>) {
-    match (passed, *failing_since) {
-        (Ok(_), None) => {}
-        (Ok(_), Some(since)) => {
-            tracing::info!(after = ?since.elapsed(), "flushing again");
-            *failing_since = None;
-        }
-        (Err(error), since) => {
-            metrics::counter!(name::JOB_FAILURES, "job_name" => "flush").increment(1);
-            trouble!(warn, %error; "nothing can be flushed; trying again at each tick");
-            *failing_since = Some(since.unwrap_or_else(Instant::now));
-        }
+/// Notes how a pass ended. Logs that a store is gone, and that it is back.
+fn note(worker: &Worker, passed: &Result<FlushReport, SyncError>) {
+    if let Some(after) = worker.watch.ended("flush", passed) {
+        tracing::info!(?after, "flushing again");
+    }
+    if let Err(error) = passed {
+        metrics::counter!(name::JOB_FAILURES, "job_name" => "flush").increment(1);
+        trouble!(warn, %error; "nothing can be flushed; trying again at each tick");
     }
 }
 
@@ -221,27 +214,5 @@ impl Worker {
             }
         }
         Ok(total)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::live::LiveError;
-
-    #[test]
-    fn flushes_fail_since_the_first_that_failed_until_one_succeeds() {
-        let failed = || Err(SyncError::Live(LiveError::Unavailable));
-        let mut failing_since = None;
-        note(Ok(FlushReport::default()), &mut failing_since);
-        assert_eq!(failing_since, None);
-        note(failed(), &mut failing_since);
-        let first = failing_since.expect("it fails");
-        note(failed(), &mut failing_since);
-        assert_eq!(failing_since, Some(first));
-        note(Ok(FlushReport::default()), &mut failing_since);
-        assert_eq!(failing_since, None);
-        note(failed(), &mut failing_since);
-        assert!(failing_since.is_some_and(|since| since >= first));
     }
 }

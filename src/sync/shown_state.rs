@@ -103,18 +103,19 @@ impl Watch {
         }
     }
 
-    /// Notes how a pass of this job ended.
-    pub fn ended<T>(&self, job: &'static str, ended: &Result<T, SyncError>) {
+    /// Notes how a pass of this job ended. Returns for how long it had failed, if it is well again.
+    pub fn ended<T>(&self, job: &'static str, ended: &Result<T, SyncError>) -> Option<Duration> {
         let mut inner = self.lock();
         match ended {
             Ok(_) => {
-                inner.failing.remove(job);
                 inner.ended_well.insert(job, Instant::now());
+                inner.failing.remove(job).map(|(since, _)| since.elapsed())
             }
             Err(error) => {
                 let why = Why::from(error);
                 let now = Instant::now();
                 inner.failing.entry(job).or_insert((now, why)).1 = why;
+                None
             }
         }
     }
@@ -248,7 +249,9 @@ mod tests {
         watch.lock().failing.extend(failing);
         watch.ended("flush", &failed());
         assert!(watch.heartbeat().oldest_unsaved >= long);
-        watch.ended("flush", &Ok(()));
+        let failed_for = watch.ended("flush", &Ok(()));
+        assert!(failed_for.is_some_and(|failed_for| failed_for >= long));
+        assert_eq!(watch.ended("flush", &Ok(())), None, "it is no news any more");
         assert_eq!(watch.heartbeat().oldest_unsaved, Duration::ZERO);
     }
 }

@@ -1,5 +1,5 @@
 -- What an installation's Postgres is like, for `tally doctor`: one row. Null: this login may not see it.
--- Times in µs since 1970, durations in µs.
+-- Times in µs since 1970, durations in µs. $1: how long a worker that is alive may be silent (µs).
 select current_setting('server_version_num')::int                          as "version!",
        pg_is_in_recovery()                                                 as "is_standby!",
        current_setting('fsync') = 'on'                                     as "fsync!",
@@ -57,7 +57,7 @@ select current_setting('server_version_num')::int                          as "v
        current_user::text                                                  as "login!",
        (extract(epoch from clock_timestamp()) * 1000000)::bigint           as "now!",
        pg_database_size(current_database())                                as "size_bytes!",
-       (select count(*) from worker where seen_at > clock_timestamp() - interval '5 seconds') as "workers!",
+       (select count(*) from worker where seen_at > clock_timestamp() - $1::bigint * interval '1 microsecond') as "workers!",
        (select count(*) from writer_connection)                            as "writers!",
        (select (extract(epoch from clock_timestamp() - min(succeeded_at)) * 1000000)::bigint
         from job where name = 'roll_up')                                   as roll_up_age,

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::WorkerLedger;
+use super::jobs::micros;
 use crate::domain::Moment;
-use crate::ledger::LedgerError;
+use crate::ledger::{LedgerError, WORKER_ALIVE_LIMIT};
 
 /// What a login sees of its Postgres. `None`: it may not see it, or there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +64,7 @@ impl WorkerLedger {
     /// # Errors
     /// Also when the database is not migrated.
     pub async fn facts(&self) -> Result<PostgresFacts, LedgerError> {
-        let row = sqlx::query_file!("src/ledger/sql/facts.sql")
+        let row = sqlx::query_file!("src/ledger/sql/facts.sql", micros(WORKER_ALIVE_LIMIT))
             .fetch_one(&self.database.pool)
             .await?;
         // Without a standby there is nothing that could be hidden.

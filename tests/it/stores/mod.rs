@@ -1,6 +1,7 @@
 //! Stores that are down, slow, unfit, or reached over TLS.
 
 mod failovers;
+mod lost_votes;
 mod outages;
 mod prepared;
 mod readiness;

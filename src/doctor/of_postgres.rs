@@ -1,15 +1,11 @@
-//! What the facts of an installation mean, in sentences.
+//! What the facts of a Postgres mean.
 
 use std::time::Duration;
 
-use serde::Serialize;
-
+use super::finding::{Finding, clock, is_nearly};
 use crate::domain::Moment;
 use crate::ledger::PostgresFacts;
-use crate::live::RedisFacts;
 
-/// The clocks of programs and stores may differ by so much without harm: tokens bear 30 s.
-const CLOCK_LIMIT: Duration = Duration::from_secs(5);
 /// A transaction that is open for longer holds back vacuum and roll-ups.
 const TRANSACTION_LIMIT: Duration = Duration::from_secs(300);
 /// A prepared transaction that is older was forgotten.
@@ -24,81 +20,11 @@ const AGE_LIMIT: i64 = 1_000_000_000;
 const SLOT_LIMIT_BYTES: i64 = 1 << 30;
 /// Dead rows for each live one, in thousandths.
 const DEAD_LIMIT_PER_MILLE: i64 = 1000;
-/// The part of a limit, in percent, above which it is nearly used up.
-const NEARLY_PERCENT: i64 = 85;
 /// As of the alert `TallyWatermarkLags`.
 const LAG_LIMIT_IDS: i64 = 500_000;
 
-/// How bad something is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Level {
-    /// Votes, counts or promises suffer.
-    Wrong,
-    /// Someone should look at it.
-    Look,
-    Well,
-}
-
-/// One thing that was found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    pub level: Level,
-    pub what: String,
-    /// What to do; `None`: nothing.
-    #[serde(rename = "do")]
-    pub remedy: Option<String>,
-}
-
-impl Finding {
-    pub fn wrong(what: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self {
-            level: Level::Wrong,
-            what: what.into(),
-            remedy: Some(remedy.into()),
-        }
-    }
-
-    fn look(what: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self {
-            level: Level::Look,
-            ..Self::wrong(what, remedy)
-        }
-    }
-
-    fn well(what: impl Into<String>) -> Self {
-        Self {
-            level: Level::Well,
-            what: what.into(),
-            remedy: None,
-        }
-    }
-}
-
-/// Whether so much of a limit is used that it is nearly used up.
-fn is_nearly(used: i64, limit: i64) -> bool {
-    limit > 0 && used.saturating_mul(100) >= limit.saturating_mul(NEARLY_PERCENT)
-}
-
-fn apart(one: Moment, other: Moment) -> Duration {
-    Duration::from_micros(one.micros().abs_diff(other.micros()))
-}
-
-fn clock(store: &str, of_store: Moment, here: Moment) -> Option<Finding> {
-    let apart = apart(of_store, here);
-    (apart > CLOCK_LIMIT).then(|| {
-        Finding::look(
-            format!(
-                "the clocks of {store} and of this machine are {} s apart",
-                apart.as_secs()
-            ),
-            "set the wrong one right (chrony)",
-        )
-    })
-}
-
 /// What these facts mean, asked at this time by this machine's clock.
-pub fn of_postgres(facts: &PostgresFacts, now: Moment) -> Vec<Finding> {
+pub fn findings(facts: &PostgresFacts, now: Moment) -> Vec<Finding> {
     let mut found = Vec::new();
     let version = facts.version / 10_000;
     if version < 14 {
@@ -298,105 +224,13 @@ pub fn of_postgres(facts: &PostgresFacts, now: Moment) -> Vec<Finding> {
     found
 }
 
-/// The same of Redis.
-pub fn of_redis(facts: &RedisFacts, now: Moment) -> Vec<Finding> {
-    let mut found = Vec::new();
-    let major = facts
-        .version
-        .split('.')
-        .next()
-        .and_then(|major| major.parse::<u32>().ok());
-    if major.is_some_and(|major| major < 6) {
-        found.push(Finding::wrong(
-            format!("Redis is version {}", facts.version),
-            "Tally needs 6 or later",
-        ));
-    }
-    if facts.role != "master" {
-        found.push(Finding::wrong(
-            "REDIS_URL leads to a replica, which takes no writes",
-            "give the address of the primary",
-        ));
-    }
-    if !facts.has_link {
-        found.push(Finding::look(
-            "this replica does not reach its primary",
-            "see why (INFO replication)",
-        ));
-    }
-    if facts.is_cluster {
-        found.push(Finding::wrong(
-            "this Redis is a node of a cluster",
-            "give Tally a Redis without cluster mode (docs/decisions/redis)",
-        ));
-    }
-    if facts.policy != "noeviction" && !facts.policy.is_empty() {
-        found.push(Finding::look(
-            format!(
-                "maxmemory-policy is {}: counts are evicted when memory is full",
-                facts.policy
-            ),
-            "set it to noeviction",
-        ));
-    }
-    if facts.evicted_keys > 0 {
-        found.push(Finding::look(
-            format!("{} keys were evicted since Redis started", facts.evicted_keys),
-            "give it more memory, and set maxmemory-policy to noeviction",
-        ));
-    }
-    let (used, limit) = (
-        i64::try_from(facts.used_bytes).unwrap_or(i64::MAX),
-        i64::try_from(facts.limit_bytes).unwrap_or(i64::MAX),
-    );
-    if is_nearly(used, limit) {
-        found.push(Finding::wrong(
-            format!("Redis uses {} of {} MB", used / 1_000_000, limit / 1_000_000),
-            "raise maxmemory, or lower TALLY_RETENTION",
-        ));
-    }
-    if !facts.saves {
-        found.push(Finding::look(
-            "Redis cannot save its data: it may refuse writes",
-            "see its log and its disk; or turn saving off: Tally rebuilds all counts",
-        ));
-    }
-    if facts.is_loading {
-        found.push(Finding::look("Redis is loading its data", "wait"));
-    }
-    let clients =
-        [facts.clients, facts.clients_limit].map(|number| i64::try_from(number).unwrap_or(i64::MAX));
-    if is_nearly(clients[0], clients[1]) {
-        found.push(Finding::wrong(
-            format!("{} of {} clients of Redis are connected", clients[0], clients[1]),
-            "raise maxclients, or see who holds connections (CLIENT LIST)",
-        ));
-    }
-    found.extend(clock("Redis", facts.now, now));
-    found.push(Finding::well(format!(
-        "Redis {}: {} MB of {}, {} clients, {} replicas",
-        facts.version,
-        used / 1_000_000,
-        if limit == 0 {
-            "any".to_owned()
-        } else {
-            format!("{} MB", limit / 1_000_000)
-        },
-        facts.clients,
-        facts.replicas
-    )));
-    found
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::finding::Level;
+    use super::super::finding::tests::{now, only};
     use super::*;
 
-    fn now() -> Moment {
-        Moment::from_micros(1_900_000_000_000_000)
-    }
-
-    fn postgres() -> PostgresFacts {
+    fn facts() -> PostgresFacts {
         PostgresFacts {
             version: 150_018,
             login: "worker".to_owned(),
@@ -436,40 +270,11 @@ mod tests {
         }
     }
 
-    fn redis() -> RedisFacts {
-        RedisFacts {
-            version: "7.0.15".to_owned(),
-            role: "master".to_owned(),
-            has_link: true,
-            replicas: 1,
-            is_cluster: false,
-            used_bytes: 10,
-            limit_bytes: 100,
-            policy: "noeviction".to_owned(),
-            evicted_keys: 0,
-            saves: true,
-            is_loading: false,
-            clients: 20,
-            clients_limit: 10_000,
-            now: now(),
-        }
-    }
-
-    /// The level and the words of the only finding beside the summary.
-    fn only(found: Vec<Finding>) -> (Level, String) {
-        let mut bad = found.into_iter().filter(|finding| finding.level != Level::Well);
-        let first = bad.next().expect("something is found");
-        assert_eq!(bad.next(), None, "{first:?}");
-        assert!(first.remedy.is_some());
-        (first.level, first.what)
-    }
-
     #[test]
     fn nothing_is_found_where_all_is_well() {
-        for found in [of_postgres(&postgres(), now()), of_redis(&redis(), now())] {
-            assert_eq!(found.len(), 1, "{found:?}");
-            assert_eq!(found[0].level, Level::Well);
-        }
+        let found = findings(&facts(), now());
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].level, Level::Well);
     }
 
     #[test]
@@ -545,17 +350,17 @@ mod tests {
             }),
         ];
         for (level, says, breaks) in broken {
-            let mut facts = postgres();
+            let mut facts = facts();
             breaks(&mut facts);
-            let (found, what) = only(of_postgres(&facts, now()));
+            let (found, what) = only(findings(&facts, now()));
             assert!(found == level && what.contains(says), "{says}: {found:?} {what}");
         }
         let hidden = PostgresFacts {
             synchronous_standbys: None,
             oldest_transaction: None,
-            ..postgres()
+            ..facts()
         };
-        let found = of_postgres(&hidden, now());
+        let found = findings(&hidden, now());
         assert!(
             found.iter().all(|one| one.level == Level::Well),
             "what is not seen is not said: {found:?}"
@@ -563,50 +368,14 @@ mod tests {
         let gone = PostgresFacts {
             synchronous_standbys: Some(0),
             roll_up_age: Some(CONFIRMED_LIMIT),
-            ..postgres()
+            ..facts()
         };
-        let (level, what) = only(of_postgres(&gone, now()));
+        let (level, what) = only(findings(&gone, now()));
         assert!(
             level == Level::Wrong && what.contains("no commit is confirmed"),
             "{what}"
         );
         let later = Moment::from_micros(now().micros() + 6_000_000);
-        assert!(only(of_postgres(&postgres(), later)).1.contains("6 s apart"));
-    }
-
-    #[test]
-    fn each_broken_thing_of_redis_is_found_and_nothing_else() {
-        type Break = fn(&mut RedisFacts);
-        let broken: [(Level, &str, Break); 10] = [
-            (Level::Wrong, "version 5", |facts| {
-                facts.version = "5.0.7".to_owned()
-            }),
-            (Level::Wrong, "replica", |facts| facts.role = "slave".to_owned()),
-            (Level::Look, "does not reach its primary", |facts| {
-                facts.has_link = false
-            }),
-            (Level::Wrong, "cluster", |facts| facts.is_cluster = true),
-            (Level::Look, "allkeys-lru", |facts| {
-                facts.policy = "allkeys-lru".to_owned()
-            }),
-            (Level::Look, "evicted", |facts| facts.evicted_keys = 1),
-            (Level::Wrong, "uses", |facts| facts.used_bytes = 85),
-            (Level::Look, "save", |facts| facts.saves = false),
-            (Level::Look, "loading", |facts| facts.is_loading = true),
-            (Level::Wrong, "clients", |facts| facts.clients = 8500),
-        ];
-        for (level, says, breaks) in broken {
-            let mut facts = redis();
-            breaks(&mut facts);
-            let (found, what) = only(of_redis(&facts, now()));
-            assert!(found == level && what.contains(says), "{says}: {found:?} {what}");
-        }
-        let mut boundless = redis();
-        (boundless.used_bytes, boundless.limit_bytes) = (u64::MAX, 0);
-        assert_eq!(
-            of_redis(&boundless, now()).len(),
-            1,
-            "without a limit nothing is nearly used up"
-        );
+        assert!(only(findings(&facts(), later)).1.contains("6 s apart"));
     }
 }

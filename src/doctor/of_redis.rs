@@ -1,0 +1,164 @@
+//! What the facts of a Redis mean.
+
+use super::finding::{Finding, clock, is_nearly};
+use crate::domain::Moment;
+use crate::live::RedisFacts;
+
+/// What these facts mean, asked at this time by this machine's clock.
+pub fn findings(facts: &RedisFacts, now: Moment) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let major = facts
+        .version
+        .split('.')
+        .next()
+        .and_then(|major| major.parse::<u32>().ok());
+    if major.is_some_and(|major| major < 6) {
+        found.push(Finding::wrong(
+            format!("Redis is version {}", facts.version),
+            "Tally needs 6 or later",
+        ));
+    }
+    if facts.role != "master" {
+        found.push(Finding::wrong(
+            "REDIS_URL leads to a replica, which takes no writes",
+            "give the address of the primary",
+        ));
+    }
+    if !facts.has_link {
+        found.push(Finding::look(
+            "this replica does not reach its primary",
+            "see why (INFO replication)",
+        ));
+    }
+    if facts.is_cluster {
+        found.push(Finding::wrong(
+            "this Redis is a node of a cluster",
+            "give Tally a Redis without cluster mode (docs/decisions/redis)",
+        ));
+    }
+    if facts.policy != "noeviction" && !facts.policy.is_empty() {
+        found.push(Finding::look(
+            format!(
+                "maxmemory-policy is {}: counts are evicted when memory is full",
+                facts.policy
+            ),
+            "set it to noeviction",
+        ));
+    }
+    if facts.evicted_keys > 0 {
+        found.push(Finding::look(
+            format!("{} keys were evicted since Redis started", facts.evicted_keys),
+            "give it more memory, and set maxmemory-policy to noeviction",
+        ));
+    }
+    let (used, limit) = (
+        i64::try_from(facts.used_bytes).unwrap_or(i64::MAX),
+        i64::try_from(facts.limit_bytes).unwrap_or(i64::MAX),
+    );
+    if is_nearly(used, limit) {
+        found.push(Finding::wrong(
+            format!("Redis uses {} of {} MB", used / 1_000_000, limit / 1_000_000),
+            "raise maxmemory, or lower TALLY_RETENTION",
+        ));
+    }
+    if !facts.saves {
+        found.push(Finding::look(
+            "Redis cannot save its data: it may refuse writes",
+            "see its log and its disk; or turn saving off: Tally rebuilds all counts",
+        ));
+    }
+    if facts.is_loading {
+        found.push(Finding::look("Redis is loading its data", "wait"));
+    }
+    let clients =
+        [facts.clients, facts.clients_limit].map(|number| i64::try_from(number).unwrap_or(i64::MAX));
+    if is_nearly(clients[0], clients[1]) {
+        found.push(Finding::wrong(
+            format!("{} of {} clients of Redis are connected", clients[0], clients[1]),
+            "raise maxclients, or see who holds connections (CLIENT LIST)",
+        ));
+    }
+    found.extend(clock("Redis", facts.now, now));
+    found.push(Finding::well(format!(
+        "Redis {}: {} MB of {}, {} clients, {} replicas",
+        facts.version,
+        used / 1_000_000,
+        if limit == 0 {
+            "any".to_owned()
+        } else {
+            format!("{} MB", limit / 1_000_000)
+        },
+        facts.clients,
+        facts.replicas
+    )));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::super::finding::tests::{now, only};
+    use super::*;
+
+    fn facts() -> RedisFacts {
+        RedisFacts {
+            version: "7.0.15".to_owned(),
+            role: "master".to_owned(),
+            has_link: true,
+            replicas: 1,
+            is_cluster: false,
+            used_bytes: 10,
+            limit_bytes: 100,
+            policy: "noeviction".to_owned(),
+            evicted_keys: 0,
+            saves: true,
+            is_loading: false,
+            clients: 20,
+            clients_limit: 10_000,
+            now: now(),
+        }
+    }
+
+    #[test]
+    fn nothing_is_found_where_all_is_well() {
+        let found = findings(&facts(), now());
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].level, Level::Well);
+    }
+
+    #[test]
+    fn each_broken_thing_of_redis_is_found_and_nothing_else() {
+        type Break = fn(&mut RedisFacts);
+        let broken: [(Level, &str, Break); 10] = [
+            (Level::Wrong, "version 5", |facts| {
+                facts.version = "5.0.7".to_owned()
+            }),
+            (Level::Wrong, "replica", |facts| facts.role = "slave".to_owned()),
+            (Level::Look, "does not reach its primary", |facts| {
+                facts.has_link = false
+            }),
+            (Level::Wrong, "cluster", |facts| facts.is_cluster = true),
+            (Level::Look, "allkeys-lru", |facts| {
+                facts.policy = "allkeys-lru".to_owned()
+            }),
+            (Level::Look, "evicted", |facts| facts.evicted_keys = 1),
+            (Level::Wrong, "uses", |facts| facts.used_bytes = 85),
+            (Level::Look, "save", |facts| facts.saves = false),
+            (Level::Look, "loading", |facts| facts.is_loading = true),
+            (Level::Wrong, "clients", |facts| facts.clients = 8500),
+        ];
+        for (level, says, breaks) in broken {
+            let mut facts = facts();
+            breaks(&mut facts);
+            let (found, what) = only(findings(&facts, now()));
+            assert!(found == level && what.contains(says), "{says}: {found:?} {what}");
+        }
+        let mut boundless = facts();
+        (boundless.used_bytes, boundless.limit_bytes) = (u64::MAX, 0);
+        assert_eq!(
+            findings(&boundless, now()).len(),
+            1,
+            "without a limit nothing is nearly used up"
+        );
+    }
+}
