@@ -28,7 +28,7 @@ begin
     execute format('grant usage on schema %I to tally_server, tally_worker, tally_report, tally_operator', current_schema());
 end $$;
 
-revoke all on table item, audited_count, open_item, open_poll, vote, rule, place, ballot, idempotency_key, api_key, act, vote_address, recent_change, voiding, voided, watermark, epoch, identity, incarnation, writer_connection, worker, job, job_run, loss, loss_item, _sqlx_migrations
+revoke all on table item, audited_count, open_item, open_poll, vote, rule, place, ballot, idempotency_key, api_key, act, vote_address, vote_api_key, recent_change, voiding, voided, watermark, epoch, identity, incarnation, writer_connection, worker, job, job_run, loss, loss_item, _sqlx_migrations
     from tally_server, tally_worker, tally_report, tally_operator;
 -- Only cast_votes calls it.
 revoke all on function decide_votes from tally_server;
@@ -49,6 +49,8 @@ grant insert (loss_id, item_id, vote_total) on loss_item to tally_server;
 grant select on loss to tally_worker;
 -- Which client a vote came from: it writes that, and reads none of it.
 grant insert (vote_id, address_hash) on vote_address to tally_server;
+-- Which API key cast a vote: receipts show that to administrators.
+grant select, insert on vote_api_key to tally_server;
 -- It creates rules. Only cast_votes, which has the owner's rights, stores changes, and writes what
 -- a rule stores.
 grant select (id, title, key, is_hidden, max_choices, opens_at, closes_at, shows_results, by_ballot, is_secret, voter_count),
@@ -130,12 +132,12 @@ grant select (id, created_at, address_hashes), update (address_hashes) on voidin
 
 -- `tally void` takes votes back through functions with the owner's rights, and counts that as a
 -- server counts its votes.
-grant select on vote, vote_address, voiding, voided to tally_operator;
+grant select on vote, vote_address, vote_api_key, voiding, voided to tally_operator;
 -- `tally key`. Nobody who logs in reads a hash.
 grant select (id, name, scopes, created_at, expires_at, last_used_at, revoked_at),
       insert (key_hash, name, scopes, expires_at), update (expires_at) on api_key to tally_operator;
 grant execute on function end_api_key to tally_operator;
-grant insert (voter_id, item_id, cast_from, cast_until, reason, until_vote_id, address_hashes) on voiding to tally_operator;
+grant insert (voter_id, item_id, cast_from, cast_until, reason, until_vote_id, address_hashes, api_key_id) on voiding to tally_operator;
 grant execute on function votes_to_void, void_votes, undo_votes to tally_operator;
 grant select (id, key, vote_count, down_count, counted_at) on item to tally_operator;
 grant select on audited_count to tally_operator;
@@ -150,6 +152,6 @@ grant select (id) on identity to tally_operator;
 -- Reports read all items, all votes, the rules, voidings and recent changes. They read no ballots:
 -- a ballot's hash says who had it. They read no addresses: of a voiding, they read everything but
 -- its address hashes.
-grant select on item, audited_count, open_item, open_poll, vote, rule, place, voided, recent_change, loss, loss_item to tally_report;
+grant select on item, audited_count, open_item, open_poll, vote, rule, place, voided, vote_api_key, recent_change, loss, loss_item to tally_report;
 grant select (id, voter_id, item_id, cast_from, cast_until, reason, created_at, until_vote_id, done_vote_id,
-              undone_vote_id) on voiding to tally_report;
+              undone_vote_id, api_key_id) on voiding to tally_report;

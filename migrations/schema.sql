@@ -254,8 +254,9 @@ create table voiding (
     done_vote_id bigint not null default 0,
     undone_vote_id bigint,
     address_hashes bytea[],
+    api_key_id bigint,
     constraint voiding_pkey PRIMARY KEY (id),
-    constraint voiding_is_of_something CHECK (num_nonnulls(voter_id, item_id, cast_from, cast_until, address_hashes) > 0),
+    constraint voiding_is_of_something CHECK (num_nonnulls(voter_id, item_id, cast_from, cast_until, address_hashes, api_key_id) > 0),
     constraint voiding_reason_length CHECK (char_length(reason) >= 1 AND char_length(reason) <= 500)
 );
 
@@ -287,6 +288,13 @@ create table vote_address (
     constraint vote_address_length CHECK (octet_length(address_hash) = 16)
 );
 CREATE INDEX vote_address_noted_at ON vote_address USING btree (noted_at);
+
+create table vote_api_key (
+    block bigint not null,
+    api_key_id bigint not null,
+    vote_ids int8multirange not null
+);
+CREATE INDEX vote_api_key_block ON vote_api_key USING btree (block);
 
 create table watermark (
     one boolean not null default true,
@@ -362,5 +370,5 @@ alter table voided add constraint voided_voiding_id_fkey FOREIGN KEY (voiding_id
 -- void_votes(p_voiding bigint, p_limit_votes integer, p_limit_ids bigint, OUT xid bigint, OUT up_to bigint, OUT voided_votes integer, OUT items bigint[], OUT nets bigint[], OUT downs bigint[]) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
 -- vote_ids_are_new(lowest bigint) returns boolean: plpgsql, volatile
 -- vote_is_append_only() returns trigger: plpgsql, volatile
--- votes_to_void(p_voter text, p_item bigint, p_from timestamp with time zone, p_until timestamp with time zone, p_addresses bytea[], p_after bigint, p_until_vote bigint, p_limit_votes integer, p_limit_ids bigint, OUT up_to bigint, OUT ids bigint[]) returns record: plpgsql, volatile, not for everyone
+-- votes_to_void(p_voter text, p_item bigint, p_from timestamp with time zone, p_until timestamp with time zone, p_addresses bytea[], p_api_key bigint, p_after bigint, p_until_vote bigint, p_limit_votes integer, p_limit_ids bigint, OUT up_to bigint, OUT ids bigint[]) returns record: plpgsql, volatile, not for everyone
 -- writer_connection_knows_rules() returns trigger: plpgsql, volatile

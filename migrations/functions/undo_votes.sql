@@ -80,6 +80,10 @@ begin
             insert into vote_address (vote_id, address_hash, noted_at)
             select added, vote_address.address_hash, vote_address.noted_at
             from vote_address where vote_address.vote_id = one.id;
+            insert into vote_api_key (block, api_key_id, vote_ids)
+            select added / 4096, vote_api_key.api_key_id, int8multirange(int8range(added, added + 1))
+            from vote_api_key
+            where vote_api_key.block = one.id / 4096 and vote_api_key.vote_ids @> one.id;
             update place set taken = place.taken + 1 where place.item_id = one.item_id;
             if one.poll_id is not null and choices = 0 then
                 update rule set voter_count = rule.voter_count + 1 where rule.id = one.poll_id;

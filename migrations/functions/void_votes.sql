@@ -30,7 +30,7 @@ begin
         raise exception 'voiding % is undone', p_voiding using errcode = 'object_not_in_prerequisite_state';
     end if;
     select one.up_to, one.ids into up_to, found_votes
-    from votes_to_void(held.voter_id, held.item_id, held.cast_from, held.cast_until, held.address_hashes,
+    from votes_to_void(held.voter_id, held.item_id, held.cast_from, held.cast_until, held.address_hashes, held.api_key_id,
                        held.done_vote_id, held.until_vote_id, p_limit_votes, p_limit_ids) as one;
     -- Lock, then look again: as in cast_votes.
     perform from rule

@@ -1,11 +1,12 @@
 -- Finds the next votes that a voiding takes back: held votes that the voiding concerns.
 --
--- p_voter, p_item, p_from, p_until, p_addresses: which votes, as in `voiding`. p_after: it looks beyond
+-- p_voter, p_item, p_from, p_until, p_addresses, p_api_key: which votes, as in `voiding`. p_after: it looks beyond
 -- this vote. p_until_vote: it looks up to this vote.
 -- Returns the votes, and up to which id it has looked.
 -- Called by void_votes, and by `tally void` to show what a voiding would do. Locks nothing.
 create or replace function votes_to_void(
     p_voter text, p_item bigint, p_from timestamptz, p_until timestamptz, p_addresses bytea[],
+    p_api_key bigint,
     p_after bigint, p_until_vote bigint,
     -- Votes that are found, and ids that are looked at, at the most.
     p_limit_votes int, p_limit_ids bigint,
@@ -17,7 +18,24 @@ declare
     seen int;
     -- No vote lies between p_after and this one: a sequence may have been set far ahead.
     from_id bigint := p_after;
+    -- The votes of the API key, among those that are looked at. Null: it does not matter.
+    of_key int8multirange;
 begin
+    if p_addresses is null then
+        select least(coalesce(min(vote.id) - 1, p_until_vote), p_until_vote) into from_id
+        from vote where vote.id > p_after;
+    end if;
+    if p_api_key is not null then
+        select coalesce(range_agg(part.ids), '{}') into of_key
+        from vote_api_key, unnest(vote_api_key.vote_ids) as part (ids)
+        where vote_api_key.block between from_id / 4096 and least(from_id + p_limit_ids, p_until_vote) / 4096
+          and vote_api_key.api_key_id = p_api_key;
+    end if;
+    if isempty(of_key) then
+        up_to := least(from_id + p_limit_ids, p_until_vote);
+        ids := '{}';
+        return;
+    end if;
     if p_addresses is not null then
         select array_agg(one.id), count(*), max(one.id) into ids, seen, up_to
         from (
@@ -31,13 +49,12 @@ begin
               and (p_voter is null or vote.voter_id = p_voter)
               and (p_from is null or vote.created_at >= p_from)
               and (p_until is null or vote.created_at < p_until)
+              and (of_key is null or of_key @> vote.id)
             order by vote_address.vote_id
             limit p_limit_votes
         ) as one;
         if seen < p_limit_votes then up_to := least(p_after + p_limit_ids, p_until_vote); end if;
     else
-        select least(coalesce(min(vote.id) - 1, p_until_vote), p_until_vote) into from_id
-        from vote where vote.id > p_after;
         select array_agg(one.id), count(*), max(one.id) into ids, seen, up_to
         from (
             select vote.id from vote
@@ -47,6 +64,7 @@ begin
               and (p_voter is null or vote.voter_id = p_voter)
               and (p_from is null or vote.created_at >= p_from)
               and (p_until is null or vote.created_at < p_until)
+              and (of_key is null or of_key @> vote.id)
             order by vote.id
             limit p_limit_votes
         ) as one;

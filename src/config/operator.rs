@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args, Subcommand};
 
 use super::{AddressSettings, Stores};
-use crate::domain::{ActKind, ApiKey, ItemId, Moment, Reference, Scope, VoteId};
+use crate::domain::{ActKind, ApiKey, ApiKeyId, ItemId, Moment, Reference, Scope, VoteId};
 
 /// Acts that `tally trail` shows by default.
 const TRAIL_DEFAULT_ACTS: i64 = 100;
@@ -20,6 +20,11 @@ fn moment(text: &str) -> Result<Moment, String> {
 fn vote_id(text: &str) -> Result<VoteId, String> {
     text.parse()
         .map_err(|()| "it takes a vote's id: a positive number".to_owned())
+}
+
+fn api_key_id(text: &str) -> Result<ApiKeyId, String> {
+    text.parse()
+        .map_err(|()| "it takes an API key's id, as tally key list shows it: a positive number".to_owned())
 }
 
 /// A time to set, or `none` to remove it. It is a type of its own, because clap takes an option in an option
@@ -320,7 +325,7 @@ pub struct Ballots {
 /// `tally void`.
 #[derive(Args)]
 #[command(group(ArgGroup::new("of").required(true).multiple(true)
-    .args(["voter", "item", "from", "until", "address", "address_of", "resume", "undo", "list"])))]
+    .args(["voter", "item", "from", "until", "address", "address_of", "api_key", "resume", "undo", "list"])))]
 pub struct Void {
     /// Void votes of this voter
     #[arg(long)]
@@ -346,6 +351,10 @@ pub struct Void {
     #[arg(long, value_parser = vote_id, value_name = "VOTE", conflicts_with = "address")]
     pub address_of: Option<VoteId>,
 
+    /// Void votes that were cast with this API key, also after it was revoked
+    #[arg(long, value_parser = api_key_id, value_name = "ID")]
+    pub api_key: Option<ApiKeyId>,
+
     #[command(flatten)]
     pub address_settings: AddressSettings,
 
@@ -358,15 +367,15 @@ pub struct Void {
     pub apply: bool,
 
     /// Resume a voiding, or the undoing of one, that was interrupted
-    #[arg(long, value_name = "VOIDING", conflicts_with_all = ["voter", "item", "from", "until", "address", "address_of", "reason", "apply", "undo", "list"])]
+    #[arg(long, value_name = "VOIDING", conflicts_with_all = ["voter", "item", "from", "until", "address", "address_of", "api_key", "reason", "apply", "undo", "list"])]
     pub resume: Option<i64>,
 
     /// Cast the votes of a voiding again, as far as their items and voters still allow it
-    #[arg(long, value_name = "VOIDING", conflicts_with_all = ["voter", "item", "from", "until", "address", "address_of", "reason", "apply", "list"])]
+    #[arg(long, value_name = "VOIDING", conflicts_with_all = ["voter", "item", "from", "until", "address", "address_of", "api_key", "reason", "apply", "list"])]
     pub undo: Option<i64>,
 
     /// List the voidings
-    #[arg(long, conflicts_with_all = ["voter", "item", "from", "until", "address", "address_of", "reason", "apply"])]
+    #[arg(long, conflicts_with_all = ["voter", "item", "from", "until", "address", "address_of", "api_key", "reason", "apply"])]
     pub list: bool,
 
     /// Print the result as a line of JSON

@@ -212,6 +212,12 @@ pub fn findings(facts: &PostgresFacts, now: Moment) -> Vec<Finding> {
             "this login does not see how long others' transactions have been open: grant pg_read_all_stats for that",
         ));
     }
+    if let Some(timeline @ 2..) = facts.timeline {
+        found.push(Finding::well(format!(
+            "Postgres is on timeline {timeline}: it was promoted, or restored to an earlier time. What had not come \
+             here is gone: API keys that were revoked then work again (docs/operating/backup.md, After a restore)"
+        )));
+    }
     found.push(Finding::well(format!(
         "Postgres {version} as {}: {} MB, {} of {} connections, {} of servers' writers, {} workers",
         facts.login,
@@ -256,6 +262,7 @@ mod tests {
             dead_rows_per_mille: 100,
             connections: 30,
             max_connections: 200,
+            timeline: Some(1),
             is_mighty: false,
             owns_tables: false,
             now: now(),
@@ -365,6 +372,13 @@ mod tests {
             found.iter().all(|one| one.level == Level::Well),
             "what is not seen is not said: {found:?}"
         );
+        let restored = PostgresFacts {
+            timeline: Some(2),
+            ..facts()
+        };
+        let found = findings(&restored, now());
+        let says = |one: &Finding| one.level == Level::Well && one.what.contains("revoked then work again");
+        assert!(found.iter().any(says), "{found:?}");
         let gone = PostgresFacts {
             synchronous_standbys: Some(0),
             roll_up_age: Some(CONFIRMED_LIMIT),

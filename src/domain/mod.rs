@@ -57,6 +57,7 @@ pub use throttle::{
 pub use top::{TopBy, TopItem, TopKind, TopList, TopOver};
 pub use voiding::{InvalidReason, REASON_LIMIT_CHARACTERS, Voiding, VoidingId, VoteFilter, check_reason};
 pub use vote::{
-    InvalidValue, InvalidVoterId, NewVote, StoredVote, Value, VoteId, VoteOutcome, VoteRequest, VoterId,
+    InvalidValue, InvalidVoterId, NewVote, StoredVote, Value, VoteId, VoteOutcome, VoteRequest, VoteSource,
+    VoterId,
 };
 pub use voted_on::VotedOn;

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::{AddressHash, ItemId, Moment, VoterId, id, is_invisible};
+use super::{AddressHash, ApiKeyId, ItemId, Moment, VoterId, id, is_invisible};
 
 /// The longest reason. migrations/0002_votes.sql has the same limit.
 pub const REASON_LIMIT_CHARACTERS: usize = 500;
@@ -42,6 +42,8 @@ pub struct VoteFilter {
     pub cast_until: Option<Moment>,
     /// From a client with one of these hashes.
     pub addresses: Option<Vec<AddressHash>>,
+    /// Cast with this API key.
+    pub api_key: Option<ApiKeyId>,
 }
 
 /// A voiding's id.
@@ -70,6 +72,8 @@ pub struct Voiding {
     pub cast_until: Option<Moment>,
     /// Whether it only concerns votes from certain clients.
     pub is_by_address: bool,
+    /// As in [`VoteFilter`].
+    pub api_key: Option<ApiKeyId>,
     /// The last vote that it concerns, and the last that was looked at.
     pub until_vote_id: i64,
     pub done_vote_id: i64,

@@ -5,7 +5,16 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
-use super::{BallotHash, IdempotencyKey, ItemId, PollId, Refusal, id};
+use super::{AddressHash, ApiKeyId, BallotHash, IdempotencyKey, ItemId, PollId, Refusal, id};
+
+/// Where a vote came from, as far as that is kept: so that an operator can void what one source sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VoteSource {
+    /// The client's address. `None`: it is not kept.
+    pub address: Option<AddressHash>,
+    /// The API key of the request. `None`: it had none.
+    pub api_key: Option<ApiKeyId>,
+}
 
 /// Who votes: 1 to 128 bytes of UTF-8 without control characters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]

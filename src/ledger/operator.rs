@@ -213,7 +213,8 @@ impl OperatorLedger {
             until.get(),
             VOID_LIMIT_VOTES,
             VOID_LIMIT_IDS,
-            addresses.as_deref() as Option<&[&[u8]]>
+            addresses.as_deref() as Option<&[&[u8]]>,
+            filter.api_key.map(|key| key.0)
         )
         .fetch_one(self.server.pool())
         .await?;
@@ -235,6 +236,14 @@ impl OperatorLedger {
         Ok(found.and_then(|bytes| AddressHash::from_bytes(&bytes)))
     }
 
+    /// Whether there is, or was, an API key with this id.
+    pub async fn has_api_key(&self, id: ApiKeyId) -> Result<bool, LedgerError> {
+        let found = sqlx::query_scalar!("select id from api_key where id = $1", id.0)
+            .fetch_optional(self.server.pool())
+            .await?;
+        Ok(found.is_some())
+    }
+
     /// Creates a voiding of votes up to `until`. It voids nothing yet.
     pub async fn create_voiding(
         &self,
@@ -247,6 +256,7 @@ impl OperatorLedger {
         let act = self.act(ActKind::VoidingCreate).details(json!({
             "of_a_voter": filter.voter_id.is_some(),
             "of_an_address": filter.addresses.is_some(),
+            "api_key_id": filter.api_key.map(|key| key.0),
             "item_id": filter.item_id.map(ItemId::get),
             "cast_from": filter.cast_from,
             "cast_until": filter.cast_until,
@@ -262,7 +272,8 @@ impl OperatorLedger {
             reason,
             until.get(),
             act.to_json(),
-            addresses.as_deref() as Option<&[&[u8]]>
+            addresses.as_deref() as Option<&[&[u8]]>,
+            filter.api_key.map(|key| key.0)
         )
         .fetch_one(self.server.pool())
         .await?;
@@ -304,6 +315,7 @@ impl OperatorLedger {
                 cast_from: row.cast_from.map(Moment::from_micros),
                 cast_until: row.cast_until.map(Moment::from_micros),
                 is_by_address: row.is_by_address,
+                api_key: row.api_key_id.map(ApiKeyId),
                 until_vote_id: row.until_vote_id,
                 done_vote_id: row.done_vote_id,
                 undone_vote_id: row.undone_vote_id,

@@ -108,7 +108,17 @@ async fn wanted(command: &Void, ledger: &OperatorLedger) -> anyhow::Result<(Vote
         cast_from: command.from,
         cast_until: command.until,
         addresses: addresses(command, ledger).await?,
+        api_key: command.api_key,
     };
+    if let Some(id) = filter.api_key
+        && !ledger.has_api_key(id).await?
+    {
+        let why = format!(
+            "--api-key: there is no API key {}; tally key list has their ids",
+            id.0
+        );
+        return Err(CommandRefusal::because("unknown-api-key", why));
+    }
     Ok((filter, reason))
 }
 

@@ -12,7 +12,7 @@ use super::cast::{AnswerSender, Cast, CastError, QueuedRequest, QueuedVote, refu
 use super::entrance::Entrance;
 use super::unfinished::UnfinishedBatch;
 use crate::batching::take;
-use crate::domain::{AddressHash, NewVote, PostgresRun, VoteOutcome, VoteRequest};
+use crate::domain::{NewVote, PostgresRun, VoteOutcome, VoteRequest, VoteSource};
 use crate::ledger::{InsertedBatch, VoteWriter};
 use crate::live::LiveCounts;
 
@@ -70,7 +70,7 @@ impl BatchWriter {
             if let Ok(ready) = &ready {
                 refuse_other_runs(&mut queued, ready.run(), &self.metrics.failed);
             }
-            let addresses: Vec<Option<AddressHash>> = queued.iter().map(|one| one.address).collect();
+            let sources: Vec<VoteSource> = queued.iter().map(|one| one.source).collect();
             let (votes, answers): (Vec<NewVote>, Vec<_>) = queued
                 .drain(..)
                 .map(|one| (one.vote, (one.run, one.queued_at, one.answer)))
@@ -82,7 +82,7 @@ impl BatchWriter {
                     ready.keep();
                     None
                 }
-                Ok(ready) => Some(ready.insert(&votes, &addresses).await),
+                Ok(ready) => Some(ready.insert(&votes, &sources).await),
                 Err(error) => Some(Err(error)),
             };
             self.metrics
@@ -92,8 +92,7 @@ impl BatchWriter {
             match inserted {
                 None => unfinished.finish(),
                 Some(Ok(inserted)) => {
-                    self.finalize(&votes, &addresses, inserted, answers, started)
-                        .await;
+                    self.finalize(&votes, &sources, inserted, answers, started).await;
                     unfinished.finish();
                 }
                 Some(Err(error)) => {
@@ -109,15 +108,14 @@ impl BatchWriter {
     async fn finalize(
         &mut self,
         votes: &[NewVote],
-        addresses: &[Option<AddressHash>],
+        sources: &[VoteSource],
         inserted: InsertedBatch,
         answers: Vec<(Option<PostgresRun>, Instant, AnswerSender)>,
         begun: Instant,
     ) {
         let mut stored = Vec::with_capacity(votes.len());
-        let asked = votes.iter().zip(addresses);
-        for (((vote, address), outcome), (run, queued_at, answer)) in
-            asked.zip(inserted.outcomes).zip(answers)
+        let asked = votes.iter().zip(sources);
+        for (((vote, source), outcome), (run, queued_at, answer)) in asked.zip(inserted.outcomes).zip(answers)
         {
             match result_of(outcome) {
                 Some(result) => stored.push(StoredBatchVote {
@@ -129,7 +127,7 @@ impl BatchWriter {
                 None => self.pass_on(QueuedRequest {
                     request: VoteRequest::Cast(vote.clone()),
                     run,
-                    address: *address,
+                    source: *source,
                     queued_at,
                     is_partly_stored: false,
                     answer,

@@ -3,7 +3,7 @@
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::domain::{AddressHash, Count, NewVote, PostgresRun, Refusal, StoredVote, Value, VoteRequest};
+use crate::domain::{Count, NewVote, PostgresRun, Refusal, StoredVote, Value, VoteRequest, VoteSource};
 use crate::telemetry::{name, trouble};
 
 /// The answer to a vote, or to another request of a voter. `count` is the item's live count, if
@@ -122,8 +122,7 @@ pub(super) struct QueuedVote {
     pub vote: NewVote,
     /// The run in which its item was looked up. `None`: the client named the id.
     pub run: Option<PostgresRun>,
-    /// The hash of the client's address, if it is kept.
-    pub address: Option<AddressHash>,
+    pub source: VoteSource,
     pub queued_at: Instant,
     pub answer: AnswerSender,
 }
@@ -133,8 +132,7 @@ pub(super) struct QueuedRequest {
     pub request: VoteRequest,
     /// As [`QueuedVote::run`].
     pub run: Option<PostgresRun>,
-    /// The hash of the client's address, if it is kept.
-    pub address: Option<AddressHash>,
+    pub source: VoteSource,
     pub queued_at: Instant,
     /// Whether a part of it is stored, and the rest is asked for again.
     pub is_partly_stored: bool,
@@ -236,7 +234,7 @@ mod tests {
                     value: Value::UP,
                 },
                 run,
-                address: None,
+                source: VoteSource::default(),
                 queued_at: Instant::now(),
                 answer,
             });

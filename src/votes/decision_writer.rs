@@ -15,7 +15,7 @@ use super::cast::{Cast, CastError, Queued, QueuedRequest, refuse_other_runs};
 use super::full_items::{FullItems, SplitBatch};
 use super::unfinished::UnfinishedBatch;
 use crate::batching::take;
-use crate::domain::{AddressHash, CountDelta, ItemId, Refusal, StoredVote, VoteRequest, VoterId};
+use crate::domain::{CountDelta, ItemId, Refusal, StoredVote, VoteRequest, VoteSource, VoterId};
 use crate::ledger::{DecidedBatch, Decision, VoteRow, VoteWriter};
 use crate::live::LiveCounts;
 
@@ -106,8 +106,8 @@ impl DecisionWriter {
         }
         let Batch { requests, queued } = Batch::new(batch);
         // Of equal requests, the first one is stored.
-        let first = |queued: &Vec<QueuedRequest>| queued.first().and_then(|one| one.address);
-        let addresses: Vec<Option<AddressHash>> = queued.iter().map(first).collect();
+        let first = |queued: &Vec<QueuedRequest>| queued.first().map(|one| one.source).unwrap_or_default();
+        let sources: Vec<VoteSource> = queued.iter().map(first).collect();
         let items = requests.iter().flat_map(VoteRequest::items).copied();
         let unfinished = UnfinishedBatch::new(&self.live_counts, items);
         let decided = match ready {
@@ -117,7 +117,7 @@ impl DecisionWriter {
                 self.writer.end_batch();
                 return;
             }
-            Ok(ready) => ready.decide(&requests, &addresses).await,
+            Ok(ready) => ready.decide(&requests, &sources).await,
             Err(error) => Err(error),
         };
         self.metrics
@@ -302,7 +302,7 @@ mod tests {
                     value: None,
                 },
                 run: Some(PostgresRun::new(1)),
-                address: None,
+                source: VoteSource::default(),
                 queued_at: Instant::now(),
                 is_partly_stored,
                 answer,
@@ -347,7 +347,7 @@ mod tests {
         let queued = asked.map(|request| QueuedRequest {
             request,
             run: None,
-            address: None,
+            source: VoteSource::default(),
             queued_at: Instant::now(),
             is_partly_stored: false,
             answer: tokio::sync::oneshot::channel().0,

@@ -10,7 +10,7 @@ use super::batch_writer::{BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD, BatchWrit
 use super::cast::{AnswerSender, Cast, CastError, QueuedRequest, QueuedVote};
 use super::decision_writer::DecisionWriter;
 use super::entrance::Entrance;
-use crate::domain::{AddressHash, NewVote, PostgresRun, VoteRequest};
+use crate::domain::{NewVote, PostgresRun, VoteRequest, VoteSource};
 use crate::ledger::ServerLedger;
 use crate::live::LiveCounts;
 use crate::telemetry::name;
@@ -76,14 +76,14 @@ impl VoteQueue {
         Self { votes, requests }
     }
 
-    /// Hands in a vote with the hash of the client's address, and waits for its answer. If the
+    /// Hands in a vote from this source, and waits for its answer. If the
     /// caller stops waiting, the vote is not taken back: the batch goes on.
     ///
     /// # Errors
     /// When the queue is full, Postgres fails, or the server is shutting down. The error
     /// says whether the vote is stored.
-    pub async fn cast(&self, vote: NewVote, address: Option<AddressHash>) -> Result<Cast, CastError> {
-        self.only_in(None).cast(vote, address).await
+    pub async fn cast(&self, vote: NewVote, source: VoteSource) -> Result<Cast, CastError> {
+        self.only_in(None).cast(vote, source).await
     }
 
     /// The queue for what names ids of this run of Postgres: nothing of it is stored in another run.
@@ -96,12 +96,8 @@ impl VoteQueue {
     ///
     /// # Errors
     /// As [`VoteQueue::cast`].
-    pub async fn decide(
-        &self,
-        request: VoteRequest,
-        address: Option<AddressHash>,
-    ) -> Result<Cast, CastError> {
-        self.only_in(None).decide(request, address).await
+    pub async fn decide(&self, request: VoteRequest, source: VoteSource) -> Result<Cast, CastError> {
+        self.only_in(None).decide(request, source).await
     }
 }
 
@@ -117,11 +113,11 @@ impl QueueOfRun<'_> {
     ///
     /// # Errors
     /// As [`VoteQueue::cast`]. Also when the vote would reach another run ([`CastError::OtherRun`]).
-    pub async fn cast(&self, vote: NewVote, address: Option<AddressHash>) -> Result<Cast, CastError> {
+    pub async fn cast(&self, vote: NewVote, source: VoteSource) -> Result<Cast, CastError> {
         handed_in(&self.queue.votes, |queued_at, answer| QueuedVote {
             vote,
             run: self.run,
-            address,
+            source,
             queued_at,
             answer,
         })
@@ -132,15 +128,11 @@ impl QueueOfRun<'_> {
     ///
     /// # Errors
     /// As [`QueueOfRun::cast`].
-    pub async fn decide(
-        &self,
-        request: VoteRequest,
-        address: Option<AddressHash>,
-    ) -> Result<Cast, CastError> {
+    pub async fn decide(&self, request: VoteRequest, source: VoteSource) -> Result<Cast, CastError> {
         handed_in(&self.queue.requests, |queued_at, answer| QueuedRequest {
             request,
             run: self.run,
-            address,
+            source,
             queued_at,
             is_partly_stored: false,
             answer,

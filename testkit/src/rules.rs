@@ -132,6 +132,9 @@ async fn broken_among(owner: impl PgExecutor<'_>, items: Option<&[i64]>) -> Resu
               and (voiding.address_hashes is null or exists (
                   select from vote_address
                   where vote_address.vote_id = vote.id and address_hash = any(voiding.address_hashes)))
+              and (voiding.api_key_id is null or exists (
+                  select from vote_api_key
+                  where vote_api_key.api_key_id = voiding.api_key_id and vote_ids @> vote.id))
          where vote.item_id in (select id from given)
            and not exists (select from voided where voided.vote_id = vote.id)
            and not exists (
@@ -142,6 +145,16 @@ async fn broken_among(owner: impl PgExecutor<'_>, items: Option<&[i64]>) -> Resu
          select format('an address is kept of vote %s, which is not there or takes one back', vote_address.vote_id)
          from vote_address left join vote on vote.id = vote_address.vote_id
          where vote.id is null or vote.change_number % 2 = 1
+         union all
+         select format('API key %s has vote %s in block %s, which is not there, takes one back or is in another block',
+                       api_key_id, noted.id, block)
+         from vote_api_key, unnest(vote_ids) as part, generate_series(lower(part), upper(part) - 1) as noted (id)
+         left join vote on vote.id = noted.id
+         where vote.id is null or vote.change_number % 2 = 1 or noted.id / 4096 <> block
+         union all
+         select format('vote %s was cast with %s API keys', noted.id, count(*))
+         from vote_api_key, unnest(vote_ids) as part, generate_series(lower(part), upper(part) - 1) as noted (id)
+         group by noted.id having count(*) > 1
          union all
          select format('vote %s of %s on item %s was bought by %s ballots', vote.id, voter_id, item_id,
                        coalesce(bought, 0))

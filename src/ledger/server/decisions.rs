@@ -3,11 +3,11 @@
 
 use tokio::time::timeout;
 
-use super::plain_votes::bytes_of;
+use super::plain_votes::{addresses_of, api_keys_of};
 use super::vote_writer::{InsertError, ReadyWriter, VoteWriter, WriterConnection};
 use crate::domain::{
-    AddressHash, BallotHash, Count, CountDelta, IdempotencyKey, ItemId, NewVote, Refusal, TransactionId,
-    Value, VoteId, VoteRequest, VoterId,
+    BallotHash, Count, CountDelta, IdempotencyKey, ItemId, NewVote, Refusal, TransactionId, Value, VoteId,
+    VoteRequest, VoteSource, VoterId,
 };
 use crate::ledger::LedgerError;
 use crate::ledger::safe_commit::{listening, until_safe};
@@ -225,17 +225,17 @@ impl<'a> Lines<'a> {
 
 impl VoteWriter {
     /// Decides requests one by one and stores what is granted. All of it is one autocommitted
-    /// statement. A request stands in the list once. `addresses` has the hash of the client's
-    /// address for each request, or is empty.
+    /// statement. A request stands in the list once. `sources` has an entry for each
+    /// request, or is empty.
     ///
     /// # Errors
     /// When nothing was stored, or maybe something: the error says which.
     pub async fn decide(
         &mut self,
         requests: &[VoteRequest],
-        addresses: &[Option<AddressHash>],
+        sources: &[VoteSource],
     ) -> Result<DecidedBatch, InsertError> {
-        self.ready().await?.decide(requests, addresses).await
+        self.ready().await?.decide(requests, sources).await
     }
 }
 
@@ -247,14 +247,14 @@ impl ReadyWriter<'_> {
     pub async fn decide(
         self,
         requests: &[VoteRequest],
-        addresses: &[Option<AddressHash>],
+        sources: &[VoteSource],
     ) -> Result<DecidedBatch, InsertError> {
         let Self {
             writer: of,
             connection: mut writer,
         } = self;
         let deciding = async {
-            let (decided, has_warned) = listening(decide(&mut writer, requests, addresses)).await;
+            let (decided, has_warned) = listening(decide(&mut writer, requests, sources)).await;
             until_safe(&mut writer.connection, decided, has_warned).await
         };
         let ended = timeout(of.answer_limit(), deciding).await;
@@ -276,7 +276,7 @@ impl ReadyWriter<'_> {
 async fn decide(
     writer: &mut WriterConnection,
     requests: &[VoteRequest],
-    addresses: &[Option<AddressHash>],
+    sources: &[VoteSource],
 ) -> Result<Result<(DecidedBatch, i64), LedgerError>, sqlx::Error> {
     let lines = Lines::of(requests);
     let total = lines.requests.len();
@@ -285,8 +285,7 @@ async fn decide(
         lines.keys.array(total),
         lines.bodies.array(total),
     );
-    let is_kept = addresses.iter().any(Option::is_some);
-    let addresses = is_kept.then(|| bytes_of(addresses));
+    let (addresses, api_keys) = (addresses_of(sources), api_keys_of(sources));
     let decided = sqlx::query_file!(
         "src/ledger/sql/cast_votes.sql",
         &lines.requests,
@@ -299,7 +298,8 @@ async fn decide(
         ballots.as_deref() as Option<&[Option<&[u8]>]>,
         keys.as_deref() as Option<&[Option<&[u8]>]>,
         bodies.as_deref() as Option<&[Option<&[u8]>]>,
-        addresses.as_deref() as Option<&[Option<&[u8]>]>
+        addresses.as_deref() as Option<&[Option<&[u8]>]>,
+        api_keys.as_deref() as Option<&[Option<i64>]>
     )
     .fetch_one(&mut writer.connection)
     .await?;

@@ -7,7 +7,9 @@ use tokio::time::timeout;
 
 use super::item_kind::ItemKind;
 use super::vote_writer::{InsertError, ReadyWriter, VoteWriter, WriterConnection};
-use crate::domain::{AddressHash, NewVote, StoredVote, TransactionId, VoteId, VoteOutcome, VoterId};
+use crate::domain::{
+    AddressHash, ApiKeyId, NewVote, StoredVote, TransactionId, VoteId, VoteOutcome, VoteSource, VoterId,
+};
 use crate::ledger::LedgerError;
 use crate::ledger::safe_commit::{listening, until_safe};
 use crate::telemetry::trouble;
@@ -22,17 +24,17 @@ pub struct InsertedBatch {
 }
 
 impl VoteWriter {
-    /// Stores a batch, all of it or nothing, with one autocommitted statement. `addresses` has the
-    /// hash of the client's address for each vote, or is empty.
+    /// Stores a batch, all of it or nothing, with one autocommitted statement. `sources` has an
+    /// entry for each vote, or is empty.
     ///
     /// # Errors
     /// When the batch was not stored, or maybe not: the error says which.
     pub async fn insert(
         &mut self,
         votes: &[NewVote],
-        addresses: &[Option<AddressHash>],
+        sources: &[VoteSource],
     ) -> Result<InsertedBatch, InsertError> {
-        self.ready().await?.insert(votes, addresses).await
+        self.ready().await?.insert(votes, sources).await
     }
 }
 
@@ -44,13 +46,13 @@ impl ReadyWriter<'_> {
     pub async fn insert(
         self,
         votes: &[NewVote],
-        addresses: &[Option<AddressHash>],
+        sources: &[VoteSource],
     ) -> Result<InsertedBatch, InsertError> {
         let Self {
             writer: of,
             connection,
         } = self;
-        let inserted = of.insert_over(connection, votes, addresses).await;
+        let inserted = of.insert_over(connection, votes, sources).await;
         match &inserted {
             Ok(batch) if batch.outcomes.iter().any(is_accepted) => of.note_stored(),
             Ok(_) => {}
@@ -65,11 +67,11 @@ impl VoteWriter {
         &mut self,
         mut writer: WriterConnection,
         votes: &[NewVote],
-        addresses: &[Option<AddressHash>],
+        sources: &[VoteSource],
     ) -> Result<InsertedBatch, InsertError> {
         let limit = self.answer_limit();
         let inserting = async {
-            let (batch, has_warned) = listening(insert(&mut writer, votes, addresses)).await;
+            let (batch, has_warned) = listening(insert(&mut writer, votes, sources)).await;
             until_safe(&mut writer.connection, batch, has_warned).await
         };
         let ended = timeout(limit, inserting).await;
@@ -137,12 +139,17 @@ struct Batch {
 /// A batch that stored nothing has no transaction.
 const NO_TRANSACTION: TransactionId = TransactionId(0);
 
-/// The addresses as a statement takes them.
-pub(super) fn bytes_of(addresses: &[Option<AddressHash>]) -> Vec<Option<&[u8]>> {
-    addresses
-        .iter()
-        .map(|one| one.as_ref().map(AddressHash::as_bytes))
-        .collect()
+/// The addresses as a statement takes them; `None`: none is kept.
+pub(super) fn addresses_of(sources: &[VoteSource]) -> Option<Vec<Option<&[u8]>>> {
+    let is_kept = sources.iter().any(|one| one.address.is_some());
+    let addresses = sources.iter().map(|one| one.address.as_ref());
+    is_kept.then(|| addresses.map(|one| one.map(AddressHash::as_bytes)).collect())
+}
+
+/// The API keys as a statement takes them; `None`: there is none.
+pub(super) fn api_keys_of(sources: &[VoteSource]) -> Option<Vec<Option<i64>>> {
+    let has_one = sources.iter().any(|one| one.api_key.is_some());
+    has_one.then(|| sources.iter().map(|one| one.api_key.map(|key| key.0)).collect())
 }
 
 fn item_and_voter(vote: &NewVote) -> (i64, Option<&str>) {
@@ -152,14 +159,14 @@ fn item_and_voter(vote: &NewVote) -> (i64, Option<&str>) {
 async fn insert(
     writer: &mut WriterConnection,
     votes: &[NewVote],
-    addresses: &[Option<AddressHash>],
+    sources: &[VoteSource],
 ) -> Result<Batch, sqlx::Error> {
     let kinds = writer.items.of(votes.iter().map(|vote| vote.item_id.get()));
     let refused = |at: usize| kinds[at].and_then(|kind| kind.refusal(&votes[at]));
     // Mostly none is refused.
     let Some(first) = (0..votes.len()).find(|at| refused(*at).is_some()) else {
         let unknown = unknown_among(votes, &kinds);
-        return insert_sent(writer, votes, addresses, &unknown).await;
+        return insert_sent(writer, votes, sources, &unknown).await;
     };
     let mut outcomes: Vec<Option<VoteOutcome>> = vec![None; votes.len()];
     let mut sent: Vec<usize> = (0..first).collect();
@@ -178,8 +185,8 @@ async fn insert(
         });
     }
     let to_send: Vec<NewVote> = sent.iter().map(|at| votes[*at].clone()).collect();
-    let addresses: Vec<_> = sent.iter().filter_map(|at| addresses.get(*at)).copied().collect();
-    let batch = insert_sent(writer, &to_send, &addresses, &unknown).await?;
+    let sources: Vec<_> = sent.iter().filter_map(|at| sources.get(*at)).copied().collect();
+    let batch = insert_sent(writer, &to_send, &sources, &unknown).await?;
     for (at, outcome) in sent.into_iter().zip(batch.outcomes) {
         outcomes[at] = outcome;
     }
@@ -198,22 +205,23 @@ fn unknown_among(votes: &[NewVote], kinds: &[Option<&ItemKind>]) -> Vec<i64> {
 async fn insert_sent(
     writer: &mut WriterConnection,
     votes: &[NewVote],
-    addresses: &[Option<AddressHash>],
+    sources: &[VoteSource],
     unknown: &[i64],
 ) -> Result<Batch, sqlx::Error> {
-    let is_kept = addresses.iter().any(Option::is_some);
-    if !is_kept && votes.iter().all(|vote| vote.voter_id.is_none()) {
-        insert_anonymous(writer, votes, unknown).await
+    let first = sources.first().copied().unwrap_or_default();
+    let is_of_one = first.address.is_none() && sources.iter().all(|one| *one == first);
+    if is_of_one && votes.iter().all(|vote| vote.voter_id.is_none()) {
+        insert_anonymous(writer, votes, first.api_key, unknown).await
     } else {
-        let addresses = is_kept.then_some(addresses);
-        insert_any(writer, votes, addresses, unknown).await
+        insert_any(writer, votes, sources, unknown).await
     }
 }
 
-/// Stores votes without voters: none of them can be a repeat.
+/// Stores votes without voters, all with this API key: none of them can be a repeat.
 async fn insert_anonymous(
     writer: &mut WriterConnection,
     votes: &[NewVote],
+    api_key: Option<ApiKeyId>,
     unknown: &[i64],
 ) -> Result<Batch, sqlx::Error> {
     let (item_ids, values): (Vec<i64>, Vec<i16>) = votes
@@ -224,7 +232,8 @@ async fn insert_anonymous(
         "src/ledger/sql/insert_anonymous_votes.sql",
         &item_ids,
         &values,
-        unknown
+        unknown,
+        api_key.map(|key| key.0)
     )
     .fetch_one(&mut writer.connection)
     .await?;
@@ -314,14 +323,14 @@ impl<'a> LookedUp<'a> {
     }
 }
 
-/// Stores votes, some with voters or with an address that is kept.
+/// Stores votes, some with voters or from several sources.
 async fn insert_any(
     writer: &mut WriterConnection,
     votes: &[NewVote],
-    addresses: Option<&[Option<AddressHash>]>,
+    sources: &[VoteSource],
     unknown: &[i64],
 ) -> Result<Batch, sqlx::Error> {
-    let addresses = addresses.map(bytes_of);
+    let (addresses, api_keys) = (addresses_of(sources), api_keys_of(sources));
     let (item_ids, voter_ids): (Vec<i64>, Vec<Option<&str>>) = votes.iter().map(item_and_voter).unzip();
     let values: Vec<i16> = votes.iter().map(|vote| vote.value.get()).collect();
     let batch = sqlx::query_file!(
@@ -330,7 +339,8 @@ async fn insert_any(
         &voter_ids as &[Option<&str>],
         &values,
         unknown,
-        addresses.as_deref() as Option<&[Option<&[u8]>]>
+        addresses.as_deref() as Option<&[Option<&[u8]>]>,
+        api_keys.as_deref() as Option<&[Option<i64>]>
     )
     .fetch_one(&mut writer.connection)
     .await?;

@@ -2,7 +2,7 @@
 
 use super::ServerLedger;
 use super::decisions::VoteRow;
-use crate::domain::{ItemId, VoteId};
+use crate::domain::{ApiKeyId, ItemId, VoteId};
 use crate::ledger::LedgerError;
 
 /// A vote's row, as a receipt shows it.
@@ -31,5 +31,13 @@ impl ServerLedger {
                 is_counted: row.is_counted,
             })
         }))
+    }
+
+    /// The API key that this vote was cast with; `None`: none, or the row is no vote.
+    pub async fn api_key_of(&self, id: VoteId) -> Result<Option<ApiKeyId>, LedgerError> {
+        let found = sqlx::query_file_scalar!("src/ledger/sql/api_key_of_vote.sql", id.get())
+            .fetch_optional(&self.database.pool)
+            .await?;
+        Ok(found.map(ApiKeyId))
     }
 }

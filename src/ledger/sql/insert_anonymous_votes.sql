@@ -1,7 +1,7 @@
 -- Stores one batch of votes without voters: all whose item exists and takes
 -- them without a decision.
 -- $1 item ids and $2 values, an array entry for each vote; $3 the items of $1 that the
--- caller's item cache lacks, each once: mostly none.
+-- caller's item cache lacks, each once: mostly none; $4 the API key of all of them, or null.
 -- insert_plain_votes.sql can do the same and more, but takes half as long again for each vote.
 with found as materialized (
     -- Arrays: then the votes below are read in one pass and joined to nothing, even if
@@ -21,6 +21,11 @@ with found as materialized (
        or given.item_id = any((select plain from found)::bigint[])
        or given.value > 0 and given.item_id = any((select up_only from found)::bigint[])
     returning id
+), noted as (
+    insert into vote_api_key (block, api_key_id, vote_ids)
+    select id / 4096, $4::bigint, range_agg(int8range(id, id + 1))
+    from inserted where $4::bigint is not null
+    group by id / 4096
 )
 -- One row of arrays: a row for each vote would cost more to send than to insert.
 select pg_current_xact_id()::text::bigint    as "xid!",

@@ -1,8 +1,8 @@
 -- Stores one batch of votes: all that are no repeats and whose item exists and
 -- takes them without a decision.
 -- $1 item ids, $2 voter ids (null: anonymous) and $3 values, an array entry for each vote;
--- $4 the items of $1 that the caller's item cache lacks, each once; $5 hashes of client addresses, an
--- array entry for each vote (null: not kept), or null as a whole.
+-- $4 the items of $1 that the caller's item cache lacks, each once; $5 hashes of client addresses and
+-- $6 ids of API keys, an array entry for each vote (null: none), or null as a whole.
 with found as materialized (
     -- As in insert_anonymous_votes.sql.
     select array_agg(id) filter (where rule_id is null and takes_down_votes)     as plain,
@@ -12,13 +12,13 @@ with found as materialized (
     from item where id = any($4::bigint[])
 ), candidate as materialized (
     -- An id for each vote whose item takes it. A repeat's id stays unused.
-    select given.position, given.item_id, given.voter_id, given.value, given.address,
+    select given.position, given.item_id, given.voter_id, given.value, given.address, given.api_key,
            case when given.item_id <> all($4::bigint[])
                   or given.item_id = any((select plain from found)::bigint[])
                   or given.value > 0 and given.item_id = any((select up_only from found)::bigint[])
                 then nextval('vote_id_seq') end as id
-    from unnest($1::bigint[], $2::text[], $3::smallint[], $5::bytea[]) with ordinality
-         as given (item_id, voter_id, value, address, position)
+    from unnest($1::bigint[], $2::text[], $3::smallint[], $5::bytea[], $6::bigint[]) with ordinality
+         as given (item_id, voter_id, value, address, api_key, position)
 ), inserted as (
     insert into vote (id, item_id, voter_id, value)
     overriding system value
@@ -33,6 +33,12 @@ with found as materialized (
     select candidate.id, candidate.address
     from candidate
     where candidate.address is not null and candidate.id in (select id from inserted)
+), noted_keys as (
+    insert into vote_api_key (block, api_key_id, vote_ids)
+    select candidate.id / 4096, candidate.api_key, range_agg(int8range(candidate.id, candidate.id + 1))
+    from candidate
+    where $6::bigint[] is not null and candidate.api_key is not null and candidate.id in (select id from inserted)
+    group by candidate.id / 4096, candidate.api_key
 )
 -- One row of arrays: a row for each vote would cost more to send than to insert. A candidate
 -- that was not inserted is a repeat; see last_votes.sql.

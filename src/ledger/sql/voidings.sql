@@ -4,7 +4,7 @@ select voiding.id as "id!", (extract(epoch from voiding.created_at) * 1000000)::
        voiding.reason as "reason!", voiding.voter_id, voiding.item_id,
        (extract(epoch from voiding.cast_from) * 1000000)::bigint as cast_from,
        (extract(epoch from voiding.cast_until) * 1000000)::bigint as cast_until,
-       voiding.address_hashes is not null as "is_by_address!",
+       voiding.address_hashes is not null as "is_by_address!", voiding.api_key_id,
        voiding.until_vote_id as "until_vote_id!",
        voiding.done_vote_id as "done_vote_id!", voiding.undone_vote_id,
        votes.total as "voided_votes!", votes.restored as "restored_votes!", votes.left_void as "left_votes!"

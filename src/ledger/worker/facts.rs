@@ -41,6 +41,8 @@ pub struct PostgresFacts {
     pub dead_rows_per_mille: i64,
     pub connections: i64,
     pub max_connections: i64,
+    /// Goes up by one with each promotion and each restore to an earlier time. `None`: a standby.
+    pub timeline: Option<i32>,
     pub is_mighty: bool,
     pub owns_tables: bool,
     pub now: Moment,
@@ -96,6 +98,7 @@ impl WorkerLedger {
             dead_rows_per_mille: (row.dead_rows * 1000.0) as i64,
             connections: row.connections,
             max_connections: row.max_connections,
+            timeline: row.timeline,
             is_mighty: row.is_mighty,
             owns_tables: row.owns_tables,
             now: Moment::from_micros(row.now),

@@ -8,7 +8,7 @@ use actix_web::http::header::{self, HeaderMap, HeaderValue};
 use actix_web::{FromRequest, HttpMessage, HttpRequest, web};
 use futures_util::future::{self, Either, LocalBoxFuture};
 
-use crate::domain::{Actor, ApiKey, OpenTo, Scope, Scopes, VoterId, Who};
+use crate::domain::{Actor, ApiKey, ApiKeyId, OpenTo, Scope, Scopes, VoterId, Who};
 use crate::web::problem::Problem;
 
 use crate::web::access::address::client_address;
@@ -251,6 +251,14 @@ impl Caller {
             Credential::Voter(own) => Sender::Voter(own),
             _ if self.has(Scope::Vote) => Sender::Backend,
             _ => Sender::Anyone,
+        }
+    }
+
+    /// Returns this caller's API key. `None`: it has none.
+    pub fn api_key(&self) -> Option<ApiKeyId> {
+        match self.credential {
+            Credential::ApiKey(key) => Some(key.id),
+            Credential::None | Credential::Voter(_) => None,
         }
     }
 

@@ -5,7 +5,7 @@ use actix_web::web;
 
 use crate::admission::{Admission, Attempt, AttemptedItem};
 use crate::domain::{
-    AddressHash, AddressKeys, Found, ItemId, ItemName, NewItem, OpenTo, PollId, Reference, Throttles, VoterId,
+    AddressKeys, Found, ItemId, ItemName, NewItem, OpenTo, PollId, Reference, Throttles, VoteSource, VoterId,
 };
 use crate::ledger::{LedgerError, ServerLedger};
 use crate::web::access::{Caller, OpenItems};
@@ -260,9 +260,12 @@ impl Voting {
         }
     }
 
-    /// Returns the hash of the voting client's address, if hashes are kept.
-    pub fn address_hash(&self, caller: &Caller) -> Option<AddressHash> {
-        let keys = self.options.address_keys.as_ref()?;
-        keys.hash(caller.voting_address()?)
+    /// Returns where this caller's votes come from, as far as that is kept.
+    pub fn source(&self, caller: &Caller) -> VoteSource {
+        let keys = self.options.address_keys.as_ref();
+        VoteSource {
+            address: keys.and_then(|keys| keys.hash(caller.voting_address()?)),
+            api_key: caller.api_key(),
+        }
     }
 }

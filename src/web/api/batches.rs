@@ -214,14 +214,14 @@ pub async fn cast(
             Some((vote.item_id, vote.voter_id.clone()))
         })
         .collect();
-    let address = state.voting.address_hash(&caller);
+    let source = state.voting.source(&caller);
     let casts = votes.into_iter().enumerate().map(async |(at, entry)| {
         let BatchEntry {
             vote, run, ballot, ..
         } = entry?;
         let key = key.as_ref();
         let key = key.map(|key| key.of_vote(&caller, at, &vote, ballot.as_ref()));
-        Ok(cast_one(state.votes.only_in(run), vote, ballot, key, address).await?)
+        Ok(cast_one(state.votes.only_in(run), vote, ballot, key, source).await?)
     });
     let casts: Vec<Result<_, Problem>> = join_all(casts).await;
     let ended: Vec<Result<_, Problem>> = names

@@ -5,6 +5,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::domain::{ItemId, VoteId};
+use crate::web::access::Admin;
 use crate::web::api::state::AppState;
 use crate::web::describe::{problems, values};
 use crate::web::problem::Problem;
@@ -28,6 +29,10 @@ struct ReceiptBody {
     /// True if the row takes the voter's vote back. Left out otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     retraction: bool,
+    /// The API key that the vote was cast with. Only administrators see it. Left out without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = values::Id)]
+    api_key_id: Option<i64>,
     /// `stored`: the vote is a committed row. `counted`: it is also in the live count. `saved`: it is also in
     /// the saved count. The state may lag behind, but is never ahead.
     #[schema(value_type = State)]
@@ -59,11 +64,19 @@ enum State {
         ReceiptProblems,
     )
 )]
-pub async fn show(state: web::Data<AppState>, id: PathVote) -> Result<HttpResponse, Problem> {
+pub async fn show(
+    by: Option<Admin>,
+    state: web::Data<AppState>,
+    id: PathVote,
+) -> Result<HttpResponse, Problem> {
     let Some(receipt) = state.ledger.receipt(id.0).await? else {
         return Err(Problem::unknown_vote(id.0));
     };
     let row = receipt.row;
+    let api_key = match by {
+        Some(_) => state.ledger.api_key_of(row.id).await?,
+        None => None,
+    };
     // The live count is read after the ledger, so it contains everything that the ledger says was counted.
     let is_saved = match receipt.is_counted {
         true => state.counts.is_saved(row.item_id).await?,
@@ -75,6 +88,7 @@ pub async fn show(state: web::Data<AppState>, id: PathVote) -> Result<HttpRespon
         value: row.value,
         number: row.number,
         retraction: !row.is_cast(),
+        api_key_id: api_key.map(|key| key.0),
         state: match is_saved {
             None => "stored",
             Some(false) => "counted",

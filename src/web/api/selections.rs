@@ -154,7 +154,7 @@ async fn set(
     match state
         .votes
         .only_in(run)
-        .decide(request, state.voting.address_hash(caller))
+        .decide(request, state.voting.source(caller))
         .await?
     {
         Cast::Selected { is_changed } => Ok(selection_answer(poll_id, &voter_id, items, !is_changed)),

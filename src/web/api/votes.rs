@@ -7,8 +7,8 @@ use utoipa::ToSchema;
 
 use crate::admission::AttemptedItem;
 use crate::domain::{
-    AddressHash, BallotHash, Count, Found, IdempotencyKey, ItemId, NewVote, StoredVote, Value, VoteId,
-    VoteRequest, VoterId,
+    BallotHash, Count, Found, IdempotencyKey, ItemId, NewVote, StoredVote, Value, VoteId, VoteRequest,
+    VoteSource, VoterId,
 };
 use crate::votes::{Cast, CastError, QueueOfRun};
 use crate::web::access::Caller;
@@ -215,8 +215,8 @@ pub async fn cast(
         .map(|key| idempotency::of_vote(&caller, &key, &vote, ballot.as_ref()));
     // The batch takes ownership of the vote, and the answer names its voter.
     let voter_id = vote.voter_id.clone();
-    let address = state.voting.address_hash(&caller);
-    let cast = cast_one(state.votes.only_in(run), vote, ballot, key, address).await?;
+    let source = state.voting.source(&caller);
+    let cast = cast_one(state.votes.only_in(run), vote, ballot, key, source).await?;
     Ok(vote_answer(item_id, voter_id.as_ref(), cast)?)
 }
 
@@ -232,13 +232,13 @@ pub(super) async fn cast_one(
     vote: NewVote,
     ballot: Option<BallotHash>,
     key: Option<IdempotencyKey>,
-    address: Option<AddressHash>,
+    source: VoteSource,
 ) -> Result<Cast, CastError> {
     if ballot.is_none() && key.is_none() {
-        return votes.cast(vote, address).await;
+        return votes.cast(vote, source).await;
     }
     let request = VoteRequest::CastOnce { vote, ballot, key };
-    votes.decide(request, address).await
+    votes.decide(request, source).await
 }
 
 /// Change a vote.
@@ -344,7 +344,7 @@ async fn set(
     let cast = state
         .votes
         .only_in(run)
-        .decide(request, state.voting.address_hash(caller))
+        .decide(request, state.voting.source(caller))
         .await?;
     Ok(vote_answer(item_id, Some(&voter_id), cast)?)
 }

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 use sqlx::PgExecutor;
-use tally::domain::{ItemId, Refusal, VoteRequest};
+use tally::domain::{ItemId, Refusal, VoteRequest, VoteSource};
 use tally::votes::{Cast, CastError, FULL_LIMIT_ITEMS};
 use tokio::time::timeout;
 
@@ -166,8 +166,8 @@ async fn a_voter_who_gets_a_place_in_the_batch_that_frees_it_is_a_holder_on_ever
             value: None,
         };
         let (back, cast) = tokio::join!(
-            queue.decide(back, None),
-            queue.decide(VoteRequest::Cast(vote(item, Some(&next))), None)
+            queue.decide(back, VoteSource::default()),
+            queue.decide(VoteRequest::Cast(vote(item, Some(&next))), VoteSource::default())
         );
         assert!(matches!(back, Ok(Cast::TakenBack { .. })), "{back:?}");
         if !matches!(cast, Ok(Cast::Accepted { .. })) {
@@ -226,7 +226,7 @@ async fn a_vote_on_a_full_item_is_decided_if_the_read_does_not_come_back() {
     let item = tally.item_with(json!({ "max_votes": 1 })).await;
     let live = connected(live_counts(&tally)).await;
     let queue = vote_queue(&tally, &live);
-    let cast = |voter: &str| queue.decide(VoteRequest::Cast(vote(item, Some(voter))), None);
+    let cast = |voter: &str| queue.decide(VoteRequest::Cast(vote(item, Some(voter))), VoteSource::default());
     assert!(matches!(cast("ada").await, Ok(Cast::Accepted { .. })));
     assert!(matches!(cast("bob").await, Ok(Cast::Refused(Refusal::Full))));
     let locked = blocker(&tally.pool, "lock table place in access exclusive mode").await;
@@ -251,7 +251,7 @@ async fn a_writer_looks_first_at_the_100_items_that_were_full_last_and_decides_o
     // Once one request of a voter is decided, all are. So each item has voters of its own.
     let cast = |item: ItemId, voter: &str| {
         let voter = format!("{voter} of {item}");
-        queue.decide(VoteRequest::Cast(vote(item, Some(&voter))), None)
+        queue.decide(VoteRequest::Cast(vote(item, Some(&voter))), VoteSource::default())
     };
     let all_are_full = |answers: Vec<Result<Cast, CastError>>| {
         for answer in answers {

@@ -12,6 +12,7 @@ struct Row {
     voter: Option<&'static str>,
     item: i64,
     address: Option<u8>,
+    api_key: Option<i64>,
     /// Whether it casts a vote that nothing has taken back.
     is_held: bool,
 }
@@ -20,7 +21,7 @@ struct Row {
 /// Some of a voter's votes are changes, most are not.
 const ITEMS: [i64; 13] = [1, 2, 3, 1, 1, 5, 4, 2, 6, 7, 2, 8, 1];
 
-/// Rows by their ids. Voters take turns, nobody among them; addresses do, too.
+/// Rows by their ids. Voters take turns, nobody among them; addresses and API keys do, too.
 fn rows() -> Vec<Row> {
     let row = |id: i64| {
         let number = usize::try_from(id).expect("small");
@@ -29,6 +30,7 @@ fn rows() -> Vec<Row> {
             voter: [Some("ada"), Some("bob"), None][number % 3],
             item: ITEMS[number / 3],
             address: [None, Some(b'a'), Some(b'b'), Some(b'c')][number % 4],
+            api_key: [None, Some(1), Some(2), Some(1), None][number % 5],
             is_held: true,
         }
     };
@@ -75,6 +77,23 @@ async fn store(pool: &PgPool, rows: &mut [Row]) {
                 .await
                 .expect("an address");
         }
+        if let Some(api_key) = row.api_key {
+            // As two batches would: each has a part of the key's votes.
+            sqlx::query(
+                "with other as (
+                     update vote_api_key set vote_ids = vote_ids + int8multirange(int8range($1, $1 + 1))
+                     where api_key_id = $2 and (lower(vote_ids) + $1) % 4 < 2
+                     returning block
+                 )
+                 insert into vote_api_key (block, api_key_id, vote_ids)
+                 select $1 / 4096, $2, int8multirange(int8range($1, $1 + 1)) where not exists (select from other)",
+            )
+            .bind(row.id)
+            .bind(api_key)
+            .execute(pool)
+            .await
+            .expect("an API key's vote");
+        }
     }
     sqlx::query("select setval('vote_id_seq', $1)")
         .bind(rows.len() as i64)
@@ -90,6 +109,7 @@ struct Filter {
     from: Option<i64>,
     until: Option<i64>,
     addresses: Option<&'static [u8]>,
+    api_key: Option<i64>,
     last: i64,
 }
 
@@ -104,6 +124,7 @@ impl Filter {
             && self
                 .addresses
                 .is_none_or(|all| row.address.is_some_and(|address| all.contains(&address)))
+            && self.api_key.is_none_or(|key| row.api_key == Some(key))
     }
 
     /// The votes that the database finds, chunk by chunk.
@@ -113,7 +134,7 @@ impl Filter {
             let (up_to, ids): (i64, Vec<i64>) = sqlx::query_as(
                 "select up_to, ids
                  from votes_to_void($1, $2, timestamptz 'epoch' + $3 * interval '1 second',
-                                    timestamptz 'epoch' + $4 * interval '1 second', $5, $6, $7, $8, $9)",
+                                    timestamptz 'epoch' + $4 * interval '1 second', $5, $10, $6, $7, $8, $9)",
             )
             .bind(self.voter)
             .bind(self.item)
@@ -127,6 +148,7 @@ impl Filter {
             .bind(self.last)
             .bind(limit_votes)
             .bind(limit_ids)
+            .bind(self.api_key)
             .fetch_one(&mut *connection)
             .await
             .expect("a chunk");
@@ -197,7 +219,16 @@ async fn a_voiding_finds_the_votes_that_its_filter_says_in_chunks_of_any_size() 
         .expect("settings");
     for voter in [None, Some("ada"), Some("bob")] {
         for item in [None, Some(1), Some(2)] {
-            for addresses in [None, Some(&b""[..]), Some(b"a"), Some(b"bc")] {
+            for (addresses, api_key) in [
+                (None, None),
+                (Some(&b""[..]), None),
+                (Some(b"a"), None),
+                (Some(b"bc"), None),
+                (None, Some(1)),
+                (None, Some(2)),
+                (None, Some(3)),
+                (Some(b"bc"), Some(1)),
+            ] {
                 // Each span begins and ends with a vote that nobody takes back.
                 for (from, until) in [
                     (None, None),
@@ -219,6 +250,7 @@ async fn a_voiding_finds_the_votes_that_its_filter_says_in_chunks_of_any_size() 
                             from,
                             until,
                             addresses,
+                            api_key,
                             last,
                         };
                         let expected: Vec<i64> = rows

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use sqlx::PgPool;
 use tally::domain::{
     self, Actor, Digest, Edit, Found, IdempotencyKey, ItemId, ItemKey, ItemName, NewItem, OpenTo, PollId,
-    Scope, VoteRequest, VotedOn, Who,
+    Scope, VoteRequest, VoteSource, VotedOn, Who,
 };
 use tally::ledger::{LedgerError, Role, ServerLedger};
 use tally::votes::{CastError, SeedBackoff, VoteQueue};
@@ -313,7 +313,7 @@ async fn a_batch_writer_that_reaches_another_primary_takes_no_vote_whose_key_the
     let Found { id, run } = two.found;
     let of_run = queue.only_in(run);
     of_run
-        .cast(vote(id, Some("ada")), None)
+        .cast(vote(id, Some("ada")), VoteSource::default())
         .await
         .expect("the old primary takes it");
     two.switch();
@@ -337,14 +337,14 @@ async fn a_batch_writer_that_reaches_another_primary_takes_no_vote_whose_key_the
     };
     // The first try may find its connection cut.
     let refused = eventually("a connection to the new primary", async || {
-        let answer = of_run.cast(vote(id, Some("bob")), None).await;
+        let answer = of_run.cast(vote(id, Some("bob")), VoteSource::default()).await;
         (answer != Err(CastError::Unconfirmed)).then_some(answer)
     })
     .await;
     assert_eq!(refused, Err(CastError::OtherRun));
     for request in [once(), set(), select()] {
         let refused = eventually("a connection to the new primary", async || {
-            let answer = of_run.decide(request.clone(), None).await;
+            let answer = of_run.decide(request.clone(), VoteSource::default()).await;
             (answer != Err(CastError::Unconfirmed)).then_some(answer)
         })
         .await;
@@ -354,7 +354,9 @@ async fn a_batch_writer_that_reaches_another_primary_takes_no_vote_whose_key_the
     assert_eq!(number(&pool, "select count(*) from vote").await, 0);
     // A vote of a client that names the id is between votes that name a key.
     let votes = [run, None, run].map(|run| queue.only_in(run));
-    let votes = votes.iter().map(|queue| queue.cast(vote(id, None), None));
+    let votes = votes
+        .iter()
+        .map(|queue| queue.cast(vote(id, None), VoteSource::default()));
     let answers = join_all(votes).await;
     assert_eq!(
         answers.iter().map(Result::is_ok).collect::<Vec<_>>(),

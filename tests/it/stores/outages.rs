@@ -5,7 +5,7 @@ use std::task::Poll;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tally::counts::CountReader;
-use tally::domain::VoteRequest;
+use tally::domain::{VoteRequest, VoteSource};
 use tally::votes::{SeedBackoff, VoteQueue};
 
 use crate::helpers::eventually;
@@ -248,7 +248,7 @@ async fn when_postgres_stalls_the_queue_is_bounded_and_further_votes_are_refused
     let votes: Vec<_> = (0..limit + 100)
         .map(|_| {
             let (queue, vote) = (queue.clone(), vote(item, None));
-            tokio::spawn(async move { queue.cast(vote, None).await })
+            tokio::spawn(async move { queue.cast(vote, VoteSource::default()).await })
         })
         .collect();
     // Only a refused vote can end while Postgres stands still.
@@ -293,8 +293,9 @@ async fn all_votes_of_one_request_fit_into_the_queue_of_any_of_many_threads() {
     let queue = VoteQueue::start(&tally.server_ledger, &live_counts, &backoff, 64, None);
     let blocker = blocker(&tally.pool, LOCK_VOTES).await;
     let number = tally::votes::BATCH_LIMIT_VOTES;
-    let plain = (0..number).map(|_| queue.cast(vote(item, None), None));
-    let decided = (0..number).map(|_| queue.decide(VoteRequest::Cast(vote(limited, None)), None));
+    let plain = (0..number).map(|_| queue.cast(vote(item, None), VoteSource::default()));
+    let decided =
+        (0..number).map(|_| queue.decide(VoteRequest::Cast(vote(limited, None)), VoteSource::default()));
     let mut votes = Box::pin(futures_util::future::join(
         futures_util::future::join_all(plain),
         futures_util::future::join_all(decided),
@@ -331,11 +332,14 @@ async fn the_items_of_a_batch_writer_that_ends_with_its_thread_are_rebuilt() {
     // One vote for each batch writer in turn, which prepares the writer's statement. It could not
     // do so while the table is locked.
     for _ in 0..tally::votes::BATCH_WRITERS_PER_THREAD {
-        queue.cast(vote(item, None), None).await.expect("a vote");
+        queue
+            .cast(vote(item, None), VoteSource::default())
+            .await
+            .expect("a vote");
     }
     let stored = i64::try_from(tally::votes::BATCH_WRITERS_PER_THREAD).expect("a number") + 1;
     let blocker = blocker(&tally.pool, LOCK_VOTES).await;
-    thread.spawn(async move { queue.cast(vote(item, None), None).await });
+    thread.spawn(async move { queue.cast(vote(item, None), VoteSource::default()).await });
     until_blocked(&tally.pool, "").await;
     thread.shutdown_background();
     eventually("its item is suspect", async || {

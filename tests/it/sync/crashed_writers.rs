@@ -1,6 +1,7 @@
 //! Crashed-writer recovery finds what a dead server stored and did not count.
 
 use std::time::Duration;
+use tally::domain::VoteSource;
 
 use sqlx::Connection;
 use tally::ledger::Pacing;
@@ -201,11 +202,14 @@ async fn a_server_says_that_its_votes_are_counted_only_when_none_is_in_hand_or_s
     let live_counts = connected(live_counts(&tally)).await;
     let queue = vote_queue(&tally, &live_counts);
     let mut progress = ProgressNotes::new(tally.server_ledger.clone(), live_counts.clone());
-    queue.cast(vote(item, None), None).await.expect("a vote");
+    queue
+        .cast(vote(item, None), VoteSource::default())
+        .await
+        .expect("a vote");
     progress.note().await.expect("Postgres answers");
     assert_eq!(least_counted().await, 1);
     let blocker = blocker(&tally.pool, LOCK_VOTES).await;
-    let voting = tokio::spawn(async move { queue.cast(vote(item, None), None).await });
+    let voting = tokio::spawn(async move { queue.cast(vote(item, None), VoteSource::default()).await });
     until_blocked(&tally.pool, "").await;
     // Meanwhile others draw ids.
     let draw_ids = async || {
@@ -258,14 +262,20 @@ async fn a_server_with_too_many_suspects_leaves_its_latest_votes_to_recovery_and
     let queue = vote_queue(&tally, &live_counts);
     let mut progress = ProgressNotes::new(tally.server_ledger.clone(), live_counts.clone());
     for item in [first, second] {
-        queue.cast(vote(item, None), None).await.expect("a vote");
+        queue
+            .cast(vote(item, None), VoteSource::default())
+            .await
+            .expect("a vote");
     }
     progress.note().await.expect("Postgres answers");
     // Both counts are suspect, and the server remembers only one.
     let due = Instant::now();
     live_counts.suspect_later([first, second], due);
     live_counts.repaired().await;
-    queue.cast(vote(second, None), None).await.expect("a vote");
+    queue
+        .cast(vote(second, None), VoteSource::default())
+        .await
+        .expect("a vote");
     progress.note().await.expect("Postgres answers");
     let worker = tally.worker();
     // Nobody votes meanwhile.
@@ -279,7 +289,10 @@ async fn a_server_with_too_many_suspects_leaves_its_latest_votes_to_recovery_and
         None,
         "it was rebuilt by nobody yet"
     );
-    queue.cast(vote(first, None), None).await.expect("a vote");
+    queue
+        .cast(vote(first, None), VoteSource::default())
+        .await
+        .expect("a vote");
     progress.note().await.expect("Postgres answers");
     let last = tally
         .server_ledger

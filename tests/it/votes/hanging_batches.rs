@@ -1,6 +1,7 @@
 //! A batch that hangs in Postgres holds up its own thread alone.
 
 use std::time::Duration;
+use tally::domain::VoteSource;
 
 use sqlx::Executor;
 use tally::votes::{Cast, SeedBackoff, VoteQueue};
@@ -42,10 +43,10 @@ async fn votes_of_other_threads_are_stored_while_a_batch_of_one_thread_hangs() {
         .execute("select pg_advisory_xact_lock(1)")
         .await
         .expect("a lock");
-    let hanging = tokio::spawn(async move { first.cast(vote(hung, None), None).await });
+    let hanging = tokio::spawn(async move { first.cast(vote(hung, None), VoteSource::default()).await });
     until_blocked(&tally.pool, "").await;
     for _ in 0..3 {
-        let cast = timeout(CAST_LIMIT, second.cast(vote(other, None), None)).await;
+        let cast = timeout(CAST_LIMIT, second.cast(vote(other, None), VoteSource::default())).await;
         let cast = cast.expect("it waits for nobody");
         assert!(matches!(cast, Ok(Cast::Accepted { .. })), "{cast:?}");
     }

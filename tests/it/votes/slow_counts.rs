@@ -1,6 +1,7 @@
 //! Exact counts that are slow to read do not delay votes on other items.
 
 use std::task::Poll;
+use tally::domain::VoteSource;
 
 use sqlx::Executor;
 use tally::ledger::Role;
@@ -29,7 +30,7 @@ async fn an_item_whose_exact_count_cannot_be_read_in_time_holds_up_no_vote_on_ot
     let server = server_ledger(&tally.stores.login_url(Role::Server));
     let backoff = SeedBackoff::default();
     let queue = VoteQueue::start(&server, &live_counts, &backoff, 1, None);
-    let cast = async |item_id| match queue.cast(vote(item_id, None), None).await {
+    let cast = async |item_id| match queue.cast(vote(item_id, None), VoteSource::default()).await {
         Ok(tally::votes::Cast::Accepted { count, .. }) => count,
         other => panic!("{other:?}"),
     };
@@ -107,13 +108,13 @@ async fn all_items_of_a_batch_whose_exact_counts_are_read_too_slowly_are_left_to
     let blocker = blocker(&tally.pool, LOCK_VOTES).await;
     let under_way = tokio::spawn({
         let queue = queue.clone();
-        async move { queue.cast(vote(counted, None), None).await }
+        async move { queue.cast(vote(counted, None), VoteSource::default()).await }
     });
     until_blocked(&tally.pool, "").await;
     // What waits behind that item is the next batch. A request joins the queue at its first poll.
     let items = [slow, first, second];
     let mut waiting = Box::pin(futures_util::future::join_all(
-        items.map(|item| queue.cast(vote(item, None), None)),
+        items.map(|item| queue.cast(vote(item, None), VoteSource::default())),
     ));
     let handed_in = std::future::poll_fn(|task| Poll::Ready(waiting.as_mut().poll(task).is_pending()));
     assert!(handed_in.await);

@@ -53,6 +53,9 @@ struct VoidingBody {
     until: Option<Moment>,
     /// Whether the voiding is limited to votes from certain addresses.
     by_address: bool,
+    /// The voiding is limited to votes that were cast with this API key.
+    #[schema(required, value_type = Option<values::Id>)]
+    api_key_id: Option<i64>,
     /// The voiding has looked at votes up to this id. It ends at `until_vote_id`.
     #[schema(value_type = values::Total)]
     done_vote_id: i64,
@@ -98,6 +101,7 @@ impl VoidingBody {
             from: voiding.cast_from,
             until: voiding.cast_until,
             by_address: voiding.is_by_address,
+            api_key_id: voiding.api_key.map(|key| key.0),
             done_vote_id: voiding.done_vote_id,
             until_vote_id: voiding.until_vote_id,
             voided_votes: voiding.voided_votes,
@@ -111,7 +115,7 @@ fn example(state: &str, under_way: bool) -> serde_json::Value {
     serde_json::json!({
         "id": 1, "state": state, "under_way": under_way, "created_at": "2030-01-31T18:00:00.123456Z",
         "reason": "a bot", "voter_id": "bot-7", "item_id": null, "from": null, "until": null,
-        "by_address": false, "done_vote_id": 41, "until_vote_id": 41, "voided_votes": 3, "restored_votes": 0,
+        "by_address": false, "api_key_id": null, "done_vote_id": 41, "until_vote_id": 41, "voided_votes": 3, "restored_votes": 0,
         "left_votes": 0
     })
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
-use crate::domain::{ItemId, Reference, VoteFilter, VoterId, check_reason};
+use crate::domain::{ApiKeyId, ItemId, Reference, VoteFilter, VoterId, check_reason};
 use crate::ledger::OperatorLedger;
 use crate::votes::Direction;
 use crate::web::access::Admin;
@@ -39,6 +39,9 @@ form! {
         /// Only votes that were cast before this time (RFC 3339).
         #[schema(value_type = Option<values::Time>)]
         until: Option<String>,
+        /// Only votes that were cast with this API key, also one that was revoked.
+        #[schema(value_type = Option<values::Id>)]
+        api_key_id: Option<i64>,
         /// The reason, which is stored with the voiding.
         #[schema(value_type = values::Reason)]
         reason: String,
@@ -68,9 +71,11 @@ impl NewVoidingBody {
         let item = self.item.map(|item| item.into_reference("item")).transpose()?;
         let from = moment("from", self.from)?;
         let until = moment("until", self.until)?;
-        if voter_id.is_none() && item.is_none() && from.is_none() && until.is_none() {
-            let detail =
-                "voter_id, item, from or until: at least one is needed to say which votes are voided.";
+        let api_key = self.api_key_id.map(ApiKeyId);
+        let has_voter_or_item = voter_id.is_some() || item.is_some();
+        if !has_voter_or_item && from.is_none() && until.is_none() && api_key.is_none() {
+            let detail = "voter_id, item, from, until or api_key_id: at least one is needed to say which votes are \
+                          voided.";
             return Err(Problem::invalid("voter_id", detail));
         }
         if let (Some(from), Some(until)) = (from, until)
@@ -98,6 +103,7 @@ impl NewVoidingBody {
                 cast_from: from,
                 cast_until: until,
                 addresses: None,
+                api_key,
             },
             item,
             reason: self.reason,
@@ -169,6 +175,14 @@ pub async fn create(
             .map_err(Problem::of_operator)?;
         filter.item_id = Some(found.ok_or_else(|| Problem::unknown_item(item))?);
     }
+    if let Some(id) = filter.api_key
+        && !ledger_of_run
+            .has_api_key(id)
+            .await
+            .map_err(Problem::of_operator)?
+    {
+        return Err(Problem::unknown_api_key(id.0));
+    }
     if wanted.dry_run {
         return dry_run(&ledger_of_run, &filter, wanted.after).await;
     }
@@ -184,7 +198,7 @@ pub async fn create(
 
 problems!(
     CreateProblems: WRITES, BODIES, CALLERS, OPERATORS, STORES;
-    BodyTooLarge, UnknownItem, VoidingUnderWay
+    BodyTooLarge, UnknownApiKey, UnknownItem, VoidingUnderWay
 );
 
 /// Counts the votes that would be voided, until the time is up.

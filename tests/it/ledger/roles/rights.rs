@@ -61,6 +61,7 @@ tally_server search_vector: execute
 tally_server use_api_key: execute
 tally_server vote: insert (id, item_id, value, voter_id), select (id, item_id, created_at, value, change_number, voter_id, poll_id, number)
 tally_server vote_address: insert (vote_id, address_hash)
+tally_server vote_api_key: insert, select
 tally_server vote_id_seq: select, usage
 tally_server vote_ids_are_new: execute
 tally_server watermark: select (vote_id, reached_at)
@@ -106,9 +107,10 @@ tally_operator postgres_run: execute
 tally_operator undo_votes: execute
 tally_operator void_votes: execute
 tally_operator voided: select
-tally_operator voiding: insert (voter_id, item_id, cast_from, cast_until, reason, until_vote_id, address_hashes), select
+tally_operator voiding: insert (voter_id, item_id, cast_from, cast_until, reason, until_vote_id, address_hashes, api_key_id), select
 tally_operator vote: select
 tally_operator vote_address: select
+tally_operator vote_api_key: select
 tally_operator vote_id_seq: select, usage
 tally_operator vote_ids_are_new: execute
 tally_operator votes_to_void: execute
@@ -124,8 +126,9 @@ tally_report place: select
 tally_report recent_change: select
 tally_report rule: select
 tally_report voided: select
-tally_report voiding: select (id, voter_id, item_id, cast_from, cast_until, reason, created_at, until_vote_id, done_vote_id, undone_vote_id)
+tally_report voiding: select (id, voter_id, item_id, cast_from, cast_until, reason, created_at, until_vote_id, done_vote_id, undone_vote_id, api_key_id)
 tally_report vote: select
+tally_report vote_api_key: select
 ";
 
 /// The rights in the schema of Tally's tables, in the form of [`RIGHTS`].

@@ -111,6 +111,7 @@ impl Operator {
             cast_from: filter.from.map(Moment::from_micros),
             cast_until: filter.until.map(Moment::from_micros),
             addresses: None,
+            api_key: None,
         };
         let until = self.ledger.last_vote().await.expect("Postgres answers");
         let (mut after, mut found) = (0, [0, 0]);

@@ -11,6 +11,7 @@ mod origins;
 pub mod raw;
 mod trail;
 mod voters;
+mod votes_of_keys;
 
 use reqwest::{Method, StatusCode};
 use serde_json::Value;

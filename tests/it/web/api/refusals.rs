@@ -6,7 +6,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
-use tally::domain::{self, ItemId, VoteRequest, VoterId};
+use tally::domain::{self, ItemId, VoteRequest, VoteSource, VoterId};
 use tally::votes::{AGAIN_LIMIT, Cast, CastError};
 use tally::web::ProblemKind;
 use tokio::time::Instant;
@@ -145,13 +145,13 @@ async fn a_request_is_not_stored_if_others_of_its_voter_come_first_for_too_long(
     let blocker = blocker(&tally.pool, LOCK_VOTES).await;
     tokio::spawn({
         let (queue, request) = (queue.clone(), set(other, domain::Value::UP));
-        async move { queue.decide(request, None).await }
+        async move { queue.decide(request, VoteSource::default()).await }
     });
     until_blocked(&tally.pool, "").await;
     // What waits behind that batch is the next one. A request joins the queue at its first poll.
     let mut waiting = Box::pin(futures_util::future::join(
-        queue.decide(set(item, domain::Value::UP), None),
-        queue.decide(set(item, domain::Value::DOWN), None),
+        queue.decide(set(item, domain::Value::UP), VoteSource::default()),
+        queue.decide(set(item, domain::Value::DOWN), VoteSource::default()),
     ));
     let handed_in = std::future::poll_fn(|task| Poll::Ready(waiting.as_mut().poll(task).is_pending()));
     assert!(handed_in.await);
@@ -204,6 +204,9 @@ async fn a_vote_that_comes_after_the_end_of_its_thread_is_not_stored() {
     tokio::task::spawn_blocking(move || thread.shutdown_timeout(Duration::from_secs(60)))
         .await
         .expect("the thread ends");
-    assert_eq!(queue.cast(vote(item, None), None).await, Err(CastError::Closing));
+    assert_eq!(
+        queue.cast(vote(item, None), VoteSource::default()).await,
+        Err(CastError::Closing)
+    );
     assert_eq!(tally.ledger_sum(item).await, 0);
 }
