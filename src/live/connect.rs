@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use deadpool_redis::{Connection, Manager, Pool, Runtime};
+use deadpool_redis::{Manager, Pool, Runtime};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, InfoDict};
 
+use super::pooled::Pooled;
 use super::{KeyPrefix, LiveError, address};
 
 /// How long a new connection may take.
@@ -26,7 +27,7 @@ pub const LEASE_LIMIT_MS: u64 = 10_000;
 /// Where Redis is, and connections to it.
 #[derive(Clone)]
 pub struct Redis {
-    pub(super) pool: Pool,
+    pool: Pool,
     client: Client,
     config: AsyncConnectionConfig,
     keys: KeyPrefix,
@@ -74,9 +75,9 @@ impl Redis {
     }
 
     /// A connection of the pool.
-    pub(super) async fn get(&self) -> Result<Connection, LiveError> {
+    pub(super) async fn get(&self) -> Result<Pooled, LiveError> {
         match self.pool.get().await {
-            Ok(connection) => Ok(connection),
+            Ok(connection) => Ok(Pooled::new(connection)),
             Err(error) => Err(self.named(error.into()).await),
         }
     }
@@ -97,7 +98,7 @@ impl Redis {
     /// When Redis does not answer.
     pub async fn ping(&self) -> Result<(), LiveError> {
         let mut connection = self.get().await?;
-        Ok(redis::cmd("PING").query_async(&mut *connection).await?)
+        Ok(redis::cmd("PING").query_async(&mut connection).await?)
     }
 
     /// What Redis does when its memory is full (`maxmemory-policy`); `None`: it does not say. INFO
@@ -106,7 +107,7 @@ impl Redis {
         let mut connection = self.get().await?;
         let info: InfoDict = redis::cmd("INFO")
             .arg("memory")
-            .query_async(&mut *connection)
+            .query_async(&mut connection)
             .await?;
         Ok(info.get("maxmemory_policy"))
     }

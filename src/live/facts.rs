@@ -35,8 +35,8 @@ impl Redis {
     /// When Redis is unavailable, or this login may not ask.
     pub async fn facts(&self) -> Result<RedisFacts, LiveError> {
         let mut connection = self.get().await?;
-        let info: InfoDict = redis::cmd("INFO").query_async(&mut *connection).await?;
-        let (seconds, micros): (i64, i64) = redis::cmd("TIME").query_async(&mut *connection).await?;
+        let info: InfoDict = redis::cmd("INFO").query_async(&mut connection).await?;
+        let (seconds, micros): (i64, i64) = redis::cmd("TIME").query_async(&mut connection).await?;
         let text = |name: &str| info.get::<String>(name);
         let number = |name: &str| info.get::<u64>(name).unwrap_or_default();
         let is = |name: &str, good: &str| text(name).is_none_or(|value| value == good);

@@ -24,7 +24,7 @@ impl Redis {
     /// When it is not ([`LiveError::is_unfit`]).
     pub async fn check(&self, program: Program) -> Result<(), LiveError> {
         let mut connection = self.get().await?;
-        permissions::check(&mut *connection, self.keys(), program).await
+        permissions::check(&mut connection, self.keys(), program).await
     }
 
     /// The error of a connection that could not be made, named better where Redis says more without

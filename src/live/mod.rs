@@ -14,6 +14,7 @@ mod fitness;
 pub(crate) mod keys;
 mod owner;
 mod permissions;
+mod pooled;
 mod probe;
 mod scripts;
 mod server;

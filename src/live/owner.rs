@@ -14,7 +14,7 @@ impl Redis {
     /// When the keys belong to another Tally.
     pub async fn claim(&self, owner: &Owner) -> Result<(), LiveError> {
         let mut connection = self.get().await?;
-        claim(&mut *connection, self.keys(), owner).await
+        claim(&mut connection, self.keys(), owner).await
     }
 }
 

@@ -13,7 +13,7 @@ impl Redis {
     /// When Redis does not take it, or is unavailable.
     pub async fn takes_writes(&self) -> Result<(), LiveError> {
         let mut connection = self.get().await?;
-        probe(&mut *connection, self.keys()).await
+        probe(&mut connection, self.keys()).await
     }
 }
 

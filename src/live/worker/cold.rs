@@ -12,7 +12,7 @@ impl Counters {
         let mut connection = self.redis.get().await?;
         let read: Result<Option<String>, RedisError> = redis::cmd("GET")
             .arg(self.redis.keys().cold())
-            .query_async(&mut *connection)
+            .query_async(&mut connection)
             .await;
         match read {
             // Someone has put another type there. Nobody knows whether there was a token.
@@ -21,7 +21,7 @@ impl Counters {
                 redis::cmd("SET")
                     .arg(self.redis.keys().cold())
                     .arg(&token)
-                    .exec_async(&mut *connection)
+                    .exec_async(&mut connection)
                     .await?;
                 Ok(Some(token))
             }
@@ -36,7 +36,7 @@ impl Counters {
     pub async fn clear_cold(&self, token: &str) -> Result<bool, LiveError> {
         let mut connection = self.redis.get().await?;
         let reply = scripts::CLEAR_COLD
-            .call_once(&mut *connection, &[&self.redis.keys().cold()], token)
+            .call_once(&mut connection, &[&self.redis.keys().cold()], token)
             .await?;
         match text(&reply) {
             Some("CLEARED") => Ok(true),

@@ -51,7 +51,7 @@ impl Counters {
         // For the ages of counts.
         commands.push(redis::cmd("TIME"));
         let mut connection = self.redis.get().await?;
-        let mut replies = scripts::send(&mut *connection, commands.into_iter()).await?;
+        let mut replies = scripts::send(&mut connection, commands.into_iter()).await?;
         let time = replies.pop().unwrap_or(Value::Nil);
         let (seconds, micros): (i64, i64) = redis::from_redis_value(time).map_err(RedisError::from)?;
         let now = RedisTime::from_time_reply(seconds, micros);
@@ -71,7 +71,7 @@ impl Counters {
     /// Redis' time.
     pub async fn time(&self) -> Result<RedisTime, LiveError> {
         let mut connection = self.redis.get().await?;
-        let (seconds, micros): (i64, i64) = redis::cmd("TIME").query_async(&mut *connection).await?;
+        let (seconds, micros): (i64, i64) = redis::cmd("TIME").query_async(&mut connection).await?;
         Ok(RedisTime::from_time_reply(seconds, micros))
     }
 
@@ -81,11 +81,11 @@ impl Counters {
     /// When Redis is unavailable, or refuses the read.
     pub async fn value(&self, item: ItemId) -> Result<(String, CounterValue), LiveError> {
         let key = self.redis.keys().counter(item).to_string();
-        let mut connection = self.redis.pool.get().await?;
+        let mut connection = self.redis.get().await?;
         // Not MGET, which takes a value of another type for none.
         let mut read = redis::cmd("GET");
         read.arg(&key);
-        let value: Option<Vec<u8>> = match read.query_async(&mut *connection).await {
+        let value: Option<Vec<u8>> = match read.query_async(&mut connection).await {
             Ok(value) => value,
             Err(error) if error.code() == Some("WRONGTYPE") => return Ok((key, CounterValue::NoCounter)),
             Err(error) => return Err(error.into()),
@@ -178,7 +178,7 @@ impl Counters {
             return Ok(Vec::new());
         }
         let mut connection = self.redis.get().await?;
-        scripts::invalidate(&mut *connection, self.redis.keys(), items).await
+        scripts::invalidate(&mut connection, self.redis.keys(), items).await
     }
 
     /// Draws revisions for writing exact counts. A revision is drawn only if the rebuild request is
@@ -264,7 +264,7 @@ impl Counters {
         }
         let mut connection = self.redis.get().await?;
         let called = script
-            .call(&mut *connection, self.redis.keys(), entries, item, shared, own)
+            .call(&mut connection, self.redis.keys(), entries, item, shared, own)
             .await;
         if let Err(LiveError::Refused(refusal)) = &called
             && refusal.reply().code == "WRONGTYPE"

@@ -19,11 +19,11 @@ impl Counters {
         let mut connection = self.redis.get().await?;
         let server: InfoDict = redis::cmd("INFO")
             .arg("server")
-            .query_async(&mut *connection)
+            .query_async(&mut connection)
             .await?;
         let replication: InfoDict = redis::cmd("INFO")
             .arg("replication")
-            .query_async(&mut *connection)
+            .query_async(&mut connection)
             .await?;
         let part = |info: &InfoDict, name: &'static str| {
             info.get::<String>(name)
@@ -40,7 +40,7 @@ impl Counters {
         let mut connection = self.redis.get().await?;
         let read: Result<Option<String>, RedisError> = redis::cmd("GET")
             .arg(self.redis.keys().epoch())
-            .query_async(&mut *connection)
+            .query_async(&mut connection)
             .await;
         match read {
             // Someone has put another type there, which is no epoch. The next epoch replaces it.
@@ -59,7 +59,7 @@ impl Counters {
             .arg("")
             .arg("EX")
             .arg(ENTERING_LIMIT.as_secs())
-            .exec_async(&mut *connection)
+            .exec_async(&mut connection)
             .await?;
         Ok(EpochEntry { mark })
     }
@@ -71,7 +71,7 @@ impl Counters {
         let mut connection = self.redis.get().await?;
         let reply = scripts::ENTER_EPOCH
             .call_once(
-                &mut *connection,
+                &mut connection,
                 &[&self.redis.keys().epoch(), &entering.mark],
                 epoch,
             )

@@ -46,14 +46,14 @@ impl Counters {
         };
         command.arg("COUNT").arg(size);
         let mut connection = self.redis.get().await?;
-        let read: Result<(u64, Vec<String>), RedisError> = command.query_async(&mut *connection).await;
+        let read: Result<(u64, Vec<String>), RedisError> = command.query_async(&mut connection).await;
         let (next, found) = match read {
             // Someone has put a value of another type in the place of the index. The scan over all
             // counters puts them back.
             Err(error) if scan == Scan::Unsaved && error.code() == Some("WRONGTYPE") => {
                 redis::cmd("DEL")
                     .arg(keys.unsaved())
-                    .exec_async(&mut *connection)
+                    .exec_async(&mut connection)
                     .await?;
                 (0, Vec::new())
             }
@@ -80,7 +80,7 @@ impl Counters {
         let page = self.scan(scan, cursor, size).await?;
         let mut connection = self.redis.get().await?;
         let reply = scripts::ADVANCE
-            .call_once(&mut *connection, &[&key], &[cursor, page.next])
+            .call_once(&mut connection, &[&key], &[cursor, page.next])
             .await?;
         match text(&reply) {
             Some("CLAIMED") => Ok(Some(page)),
@@ -94,7 +94,7 @@ impl Counters {
     async fn cursor(&self, key: &str) -> Result<u64, LiveError> {
         let mut connection = self.redis.get().await?;
         let read: Result<Option<String>, RedisError> =
-            redis::cmd("GET").arg(key).query_async(&mut *connection).await;
+            redis::cmd("GET").arg(key).query_async(&mut connection).await;
         let text = match read {
             Ok(text) => text,
             Err(error) if error.code() == Some("WRONGTYPE") => Some(String::new()),
@@ -104,7 +104,7 @@ impl Counters {
             None => Ok(0),
             Some(Ok(cursor)) => Ok(cursor),
             Some(Err(_)) => {
-                redis::cmd("DEL").arg(key).exec_async(&mut *connection).await?;
+                redis::cmd("DEL").arg(key).exec_async(&mut connection).await?;
                 Ok(0)
             }
         }
@@ -122,12 +122,12 @@ impl Counters {
             command.arg(keys.counter(*item));
         }
         let mut connection = self.redis.get().await?;
-        Ok(command.exec_async(&mut *connection).await?)
+        Ok(command.exec_async(&mut connection).await?)
     }
 
     /// How many keys the database has, with those of others.
     pub async fn keys_in_database(&self) -> Result<u64, LiveError> {
         let mut connection = self.redis.get().await?;
-        Ok(redis::cmd("DBSIZE").query_async(&mut *connection).await?)
+        Ok(redis::cmd("DBSIZE").query_async(&mut connection).await?)
     }
 }

@@ -4,16 +4,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::cache::{Cache, Forgets, Remembers};
-use crate::domain::{ApiKeyHash, ApiKeyId, Scopes};
+use crate::domain::{ApiKeyHash, ApiKeyId, Scope, Scopes};
 use crate::ledger::{LedgerError, ServerLedger};
 use crate::telemetry::{name, trouble};
 
 /// The longest time that a key's scopes are remembered. A key that was revoked on another server may be used
 /// this long.
 pub const API_KEY_LIMIT_AGE: Duration = Duration::from_secs(60);
+/// While Postgres does not answer, a key with the scope `report` goes on reading metrics for this long: they
+/// are needed most then.
+pub const REPORTER_LIMIT_AGE: Duration = Duration::from_secs(3600);
+/// How long such a key waits for Postgres. Less than a scraper waits.
+const REPORTER_WAIT_LIMIT: Duration = Duration::from_millis(500);
 /// The most keys that are remembered, and the most that are not valid.
 const API_KEYS_LIMIT: usize = 10_000;
 
@@ -24,6 +29,7 @@ pub struct ApiKeys {
     limit_age: Duration,
     valid: Arc<Cache<Valid>>,
     not_valid: Arc<Cache<NotValid>>,
+    reporters: Arc<Cache<Reporting>>,
 }
 
 /// A key that is valid.
@@ -69,6 +75,23 @@ impl Remembers for NotValid {
 
 impl Forgets for NotValid {}
 
+/// Keys that may read metrics while Postgres does not answer. What ends valid keys ends them, too.
+struct Reporting;
+
+impl Remembers for Reporting {
+    type Key = ApiKeyHash;
+    /// When the key expires.
+    type Value = Option<Instant>;
+    const LIMIT: usize = API_KEYS_LIMIT;
+    const LIMIT_AGE: Option<Duration> = Some(REPORTER_LIMIT_AGE);
+
+    fn is_over(until: &Self::Value) -> bool {
+        until.is_some_and(|until| Instant::now() >= until)
+    }
+}
+
+impl Forgets for Reporting {}
+
 fn requests_of(key: ApiKeyId) -> metrics::Counter {
     metrics::counter!(name::API_KEY_REQUESTS, "key" => key.0.to_string())
 }
@@ -94,6 +117,7 @@ impl ApiKeys {
         Self {
             valid: Arc::new(Cache::ended_by(ledger.ends()).with_limit_age(limit_age)),
             not_valid: Arc::new(Cache::ended_by(ledger.ends()).with_limit_age(limit_age)),
+            reporters: Arc::new(Cache::ended_by(ledger.ends())),
             ledger,
             limit_age,
         }
@@ -110,6 +134,24 @@ impl ApiKeys {
                 }
                 Ok(found)
             }
+        }
+    }
+
+    /// Whether the key with this hash may read metrics. Of one that could lately, this is also known while
+    /// Postgres does not answer.
+    pub async fn may_report(&self, key: &ApiKeyHash) -> Result<bool, LedgerError> {
+        let finding = async {
+            Ok(self
+                .find(key)
+                .await?
+                .is_some_and(|key| key.scopes.has(Scope::Report)))
+        };
+        if self.reporters.get(key).is_none() {
+            return finding.await;
+        }
+        match timeout(REPORTER_WAIT_LIMIT, finding).await {
+            Ok(Ok(may)) => Ok(may),
+            Ok(Err(_)) | Err(_) => Ok(true),
         }
     }
 
@@ -136,6 +178,7 @@ impl ApiKeys {
     pub fn forget(&self) {
         self.valid.forget();
         self.not_valid.forget();
+        self.reporters.forget();
     }
 
     fn known(&self, key: &ApiKeyHash) -> Known {
@@ -161,8 +204,10 @@ impl ApiKeys {
         // long.
         let asked_at = Instant::now();
         let (asked, asked_not) = (self.valid.asking(), self.not_valid.asking());
+        let asked_reporter = self.reporters.asking();
         let Some(found) = self.ledger.use_api_key(key).await? else {
             self.valid.end(key);
+            self.reporters.end(key);
             self.not_valid.add(*key, (), asked_not);
             return Ok(None);
         };
@@ -170,9 +215,13 @@ impl ApiKeys {
             id: found.id,
             scopes: found.scopes,
         };
+        let until = found.left.map(|left| asked_at + left);
+        if answer.scopes.has(Scope::Report) {
+            self.reporters.add(*key, until, asked_reporter);
+        }
         let valid = Valid {
             key: answer,
-            until: found.left.map(|left| asked_at + left),
+            until,
             is_asked_again: AtomicBool::new(false),
             requests: requests_of(found.id),
         };

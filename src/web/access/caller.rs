@@ -331,6 +331,37 @@ pub struct Admin(pub Actor);
 /// A request that the scope `report` allows.
 pub struct Reporter;
 
+impl FromRequest for Reporter {
+    type Error = Problem;
+    type Future = Read<Self>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let check = |caller: Caller| {
+            caller.may(Scope::Report, caller.open.report)?;
+            Ok(Self)
+        };
+        let asked = match Caller::read(request, false) {
+            Either::Left(ready) => return Either::Left(future::ready(ready.into_inner().and_then(check))),
+            Either::Right(asked) => asked,
+        };
+        // The key is not remembered. Metrics are read while Postgres does not answer, too.
+        let token = authorization(request.headers()).ok().flatten();
+        let hash = token.and_then(ApiKey::hash_of);
+        let access = request.app_data::<web::Data<Access>>();
+        let (Some(access), Some(hash)) = (access, hash) else {
+            return Either::Right(Box::pin(async move { asked.await.and_then(check) }));
+        };
+        let keys = access.api_keys.clone();
+        Either::Right(Box::pin(async move {
+            if keys.may_report(&hash).await? {
+                return Ok(Self);
+            }
+            // It may not, or the server is open: the caller is known by now.
+            asked.await.and_then(check)
+        }))
+    }
+}
+
 macro_rules! allowed_by {
     ($name:ident, $scope:ident, $open:ident, $made:expr) => {
         impl FromRequest for $name {
@@ -354,4 +385,3 @@ macro_rules! allowed_by {
 }
 
 allowed_by!(Admin, Admin, admin, |caller: Caller| Self(caller.actor()));
-allowed_by!(Reporter, Report, report, |_| Self);

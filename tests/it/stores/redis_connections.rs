@@ -5,7 +5,7 @@ use tally::ledger::Role;
 
 use crate::helpers::eventually;
 use crate::helpers::stores::Stores;
-use crate::helpers::tally::{Tally, connected, live_counts, live_counts_of};
+use crate::helpers::tally::{Tally, connected, live_counts, live_counts_of, redis};
 use tally::live::Seeding;
 
 /// Each caller finds the circuit breaker open, and leaves suspects all the time.
@@ -83,6 +83,44 @@ async fn a_thread_calls_redis_over_one_connection_and_ends_it_before_it_makes_an
         live_counts.read(&[item]).await.ok()
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_pooled_connection_that_reached_a_replica_is_not_used_again() {
+    let stores = Stores::start().await;
+    let owner = stores.redis_connection().await;
+    let send = async |line: &str| -> redis::Value {
+        let mut command = redis::Cmd::new();
+        for word in line.split(' ') {
+            command.arg(word);
+        }
+        let sent = command.query_async(&mut owner.clone()).await;
+        sent.unwrap_or_else(|error| panic!("{line}: {error}"))
+    };
+    let ids = async || -> Vec<String> {
+        let clients = redis::from_redis_value::<String>(send("CLIENT LIST").await).expect("a text");
+        let of_user = clients.lines().filter(|line| line.contains(" user=worker "));
+        of_user
+            .filter_map(|line| Some(line.split(' ').next()?.to_owned()))
+            .collect()
+    };
+    let pool = redis(&stores.redis_login_url(Role::Worker));
+    pool.takes_writes().await.expect("Redis answers");
+    let first = ids().await;
+    assert_eq!(first.len(), 1);
+    // A script that Redis has forgotten is no reason.
+    send("SCRIPT FLUSH").await;
+    pool.takes_writes().await.expect("Redis answers");
+    assert_eq!(ids().await, first);
+
+    send("REPLICAOF 127.0.0.1 1").await;
+    assert!(pool.takes_writes().await.is_err());
+    eventually("it is closed", async || {
+        (!ids().await.contains(&first[0])).then_some(())
+    })
+    .await;
+    send("REPLICAOF NO ONE").await;
+    pool.takes_writes().await.expect("it is a primary");
 }
 
 #[tokio::test]

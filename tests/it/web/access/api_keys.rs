@@ -113,6 +113,30 @@ async fn a_key_works_from_its_making_until_it_is_revoked_and_the_list_shows_its_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_could_read_metrics_still_can_while_postgres_is_down() {
+    let mut tally = closed().await;
+    let (_, report) = api_key(&tally, &[Scope::Report]).await;
+    let (_, vote) = api_key(&tally, &[Scope::Vote]).await;
+    let (revoked_id, revoked) = api_key(&tally, &[Scope::Report]).await;
+    // It remembers no key long enough for a second look.
+    let keys = ApiKeys::with_limit(tally.server_ledger.clone(), Duration::ZERO);
+    for (key, may) in [(&report, true), (&vote, false), (&revoked, true)] {
+        assert_eq!(keys.may_report(&key.hash()).await.expect("Postgres answers"), may);
+    }
+    let (done, said) = tally_key(&tally, &["revoke", &revoked_id.0.to_string()]).await;
+    assert!(done, "{said}");
+    assert!(!keys.may_report(&revoked.hash()).await.expect("Postgres answers"));
+    tally.stores.postgres.stop().await;
+    assert!(keys.may_report(&report.hash()).await.expect("it is remembered"));
+    for key in [&vote, &revoked] {
+        assert!(keys.may_report(&key.hash()).await.is_err(), "nobody knows");
+    }
+    assert!(keys.find(&report.hash()).await.is_err(), "of nothing else");
+    keys.forget();
+    assert!(keys.may_report(&report.hash()).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_is_revoked_elsewhere_is_refused_when_what_is_remembered_ends() {
     let tally = closed().await;
     let (id, key) = api_key(&tally, &[Scope::Vote]).await;
