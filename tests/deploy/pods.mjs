@@ -24,7 +24,7 @@ export class Pod {
   static async start(laboratory, bin, name, template, secret, env = {}) {
     const pod = new Pod();
     const [container] = template.spec.containers;
-    Object.assign(pod, { laboratory, name, container, grace: template.spec.terminationGracePeriodSeconds ?? 30, transitions: [], slowestMs: 0, asked: 0, killedFor: undefined });
+    Object.assign(pod, { laboratory, name, container, grace: template.spec.terminationGracePeriodSeconds ?? 30, transitions: [], answersMs: [], killedFor: undefined });
     const { runAsUser, runAsGroup, fsGroup } = template.spec.securityContext;
     const [mount] = container.volumeMounts;
     const volume = join(laboratory.folder, `${name}.secrets`);
@@ -62,8 +62,7 @@ export class Pod {
   async #probe({ httpGet, timeoutSeconds }) {
     const answer = await get(this.url(httpGet.path), timeoutSeconds * 1_000);
     // Of a pod that has ended meanwhile, nothing is said.
-    if (!this.isOver && answer.status !== 0) this.slowestMs = Math.max(this.slowestMs, answer.ms);
-    this.asked += 1;
+    if (!this.isOver && answer.status !== 0) this.answersMs.push(answer.ms);
     return { isGood: answer.status >= 200 && answer.status < 400, ...answer };
   }
 
@@ -89,7 +88,7 @@ export class Pod {
     for (let failures = 0; !this.isOver; ) {
       failures = (await this.#probe(probe)).isGood ? 0 : failures + 1;
       if (!this.isOver) result(failures);
-      await Promise.race([sleep(probe.periodSeconds * 1_000), this.program.exit]);
+      await Promise.race([sleep(probe.periodSeconds * 1_000, { holds: false }), this.program.exit]);
     }
   }
 

@@ -10,7 +10,7 @@ import { fileURLToPath } from "node:url";
 export const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 export const IS_ROOT = process.getuid() === 0;
 export const PASSWORDS = Object.fromEntries(
-  ["OWNER", "SERVER", "WORKER", "REPORT", "OPERATOR", "REDIS", "REPLICA", "SENTINEL"].map((one) => [`${one}_PASSWORD`, `${one.toLowerCase()}0pw`]),
+  ["OWNER", "SERVER", "WORKER", "REPORT", "OPERATOR", "REDIS", "REPLICA", "SENTINEL", "PROXY"].map((one) => [`${one}_PASSWORD`, `${one.toLowerCase()}0pw`]),
 );
 
 /** `holds: false`: the test may end before. */
@@ -54,7 +54,7 @@ export async function freePort() {
 
 // Debian's folder for servers is not in every user's PATH, and Postgres' programs are in none.
 const versions = existsSync("/usr/lib/postgresql") ? readdirSync("/usr/lib/postgresql").sort((a, b) => b - a) : [];
-const FOLDERS = [...process.env.PATH.split(delimiter), "/usr/sbin", "/sbin", ...versions.map((one) => `/usr/lib/postgresql/${one}/bin`)];
+const FOLDERS = [...versions.map((one) => `/usr/lib/postgresql/${one}/bin`), ...process.env.PATH.split(delimiter), "/usr/sbin", "/sbin"];
 /** The path of an installed program, or undefined. */
 export const installed = (name) => FOLDERS.map((folder) => join(folder, name)).find((path) => existsSync(path));
 function needed(name) {
@@ -143,6 +143,19 @@ export class Postgres {
     Object.assign(this, { laboratory, name, port, data: join(laboratory.folder, name) });
   }
 
+  /** Has it speak TLS too, with a certificate of an own authority for localhost. Returns the authority's file. */
+  useTls() {
+    const files = ["server.crt", "server.key"].map((name) => join(this.data, name));
+    this.laboratory.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-out", files[0], "-keyout", files[1]]);
+    if (IS_ROOT) this.laboratory.run(["chown", "postgres:", ...files]);
+    chmodSync(files[1], 0o600);
+    this.sql("postgres", "alter system set ssl = on");
+    this.sql("postgres", "select pg_reload_conf()");
+    const authority = join(this.laboratory.folder, `${this.name}-authority.pem`);
+    copyFileSync(files[0], authority);
+    return authority;
+  }
+
   /** A new Postgres, with the owner and the database of docs/operating/install.md. */
   static async start(laboratory, name = "postgres") {
     const postgres = new Postgres(laboratory, name, await freePort());
@@ -159,6 +172,7 @@ export class Postgres {
   /** A standby of it. */
   async standby(name = "standby") {
     const standby = new Postgres(this.laboratory, name, await freePort());
+    chmodSync(this.laboratory.subfolder(name, "postgres"), 0o700);
     this.laboratory.run([needed("pg_basebackup"), "-d", this.url("replica", "replica0pw", "postgres"), "-D", standby.data, "-R", "-X", "stream", "-c", "fast", "--no-sync"], { user: "postgres", env: { PGPASSFILE: "/dev/null" } });
     await standby.serve();
     return standby;
@@ -167,6 +181,13 @@ export class Postgres {
   async serve() {
     this.program = this.laboratory.start(this.name, [needed("postgres"), "-D", this.data, "-p", `${this.port}`, "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "fsync=off", "-c", "max_connections=200"], { user: "postgres" });
     await eventually(`${this.name} answers`, () => this.sql("postgres", "select 1"));
+  }
+
+  /** Puts a line above those of pg_hba.conf. */
+  allow(line) {
+    const file = join(this.data, "pg_hba.conf");
+    writeFileSync(file, `${line}\n${readFileSync(file, "utf8")}`);
+    this.sql("postgres", "select pg_reload_conf()");
   }
 
   url(login, password, database = "tally", port = this.port) {
@@ -213,6 +234,37 @@ export class Redis {
 
   url(user, port = this.port) {
     return `redis://${user}:${PASSWORDS[`${user.toUpperCase()}_PASSWORD`]}@127.0.0.1:${port}/0`;
+  }
+}
+
+/** A file of `deploy/`, with these texts in the place of those. Each must be there. */
+export function deployed(name, changes) {
+  let text = readFileSync(join(ROOT, "deploy", name), "utf8");
+  for (const [from, to] of changes) {
+    if (!text.includes(from)) throw new Error(`deploy/${name} has no ${from} any more`);
+    text = text.replaceAll(from, to);
+  }
+  return text;
+}
+
+/** A running server: its address, and how to vote. */
+export class Server {
+  static async start(laboratory, bin, name, env) {
+    const server = new Server();
+    const port = await freePort();
+    server.url = `http://127.0.0.1:${port}`;
+    server.program = laboratory.start(name, [join(bin, "tally"), "serve"], { env: { TALLY_LISTEN: `127.0.0.1:${port}`, TALLY_OPEN: "anonymous,voters,visitors,admin,report", ...env } });
+    await eventually(`${name} is ready: ${server.program.log}`, async () => (await get(`${server.url}/health/ready`)).text.includes('"ready"'));
+    return server;
+  }
+
+  async post(path, body) {
+    const answer = await fetch(`${this.url}${path}`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal: AbortSignal.timeout(15_000) });
+    return { status: answer.status, body: await answer.json() };
+  }
+
+  async item(id) {
+    return JSON.parse((await get(`${this.url}/v1/items/${id}`)).text);
   }
 }
 
