@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
-import { FOLDER, imageEnvironment, named, render, renderOwn, secretVariables, seconds, settings } from "./manifests.mjs";
+import { FOLDER, imageEnvironment, imageUser, named, render, renderOwn, secretVariables, seconds, settings } from "./manifests.mjs";
 import { ROOT } from "./stores.mjs";
 
 const MANUAL = readFileSync(join(ROOT, "docs/operating/kubernetes.md"), "utf8");
@@ -116,6 +116,7 @@ test("each file of a secret is mounted, and the manual makes its key", () => {
 test("a pod may do no more than it must", () => {
   for (const { pod, container } of containers) {
     assert.equal(pod.securityContext.runAsNonRoot, true);
+    assert.equal(`${pod.securityContext.runAsUser}:${pod.securityContext.runAsGroup}`, imageUser());
     for (const id of ["runAsUser", "runAsGroup", "fsGroup"]) assert.ok(pod.securityContext[id] > 0);
     assert.equal(pod.securityContext.seccompProfile.type, "RuntimeDefault");
     assert.equal(pod.automountServiceAccountToken, false);

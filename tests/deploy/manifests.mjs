@@ -73,6 +73,9 @@ export function secretVariables() {
   return new Set(["DATABASE_URL", ...[...list.matchAll(/`([A-Z_]+)`/g)].map(([, name]) => name)]);
 }
 
+/** The user of the image, as its Dockerfile has it. */
+export const imageUser = () => /^USER (\S+)$/m.exec(readFileSync(join(ROOT, "Dockerfile"), "utf8"))[1];
+
 /** What the image sets, as its Dockerfile has it. */
 export function imageEnvironment() {
   const stage = readFileSync(join(ROOT, "Dockerfile"), "utf8").split(/^FROM /m).at(-1);
