@@ -9,7 +9,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 SECONDS ?= 10
 RUNS ?= 10
 EXAMPLES ?= 30
-.PHONY: help run test repeat nightly test-browser prepare-browser test-proxies prepare-proxies test-generators lint fuzz bench bench-tables soak chaos mutants schemathesis client client-types queries schema image prepare prepare-tests prepare-client
+.PHONY: help run test repeat nightly test-browser prepare-browser test-proxies prepare-proxies test-generators test-kubernetes test-stores test-install lint fuzz bench bench-tables soak chaos mutants schemathesis client client-types queries schema image prepare prepare-tests prepare-client
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -63,6 +63,15 @@ test-proxies: prepare-proxies ## Make the documented calls through nginx, Apache
 
 test-generators: prepare-client ## Make clients with four public generators, and have each make ten calls to a real server
 	scripts/generators
+
+test-kubernetes: prepare-client ## Check deploy/kubernetes, and run the programs as it says; needs kubectl: PROGRAMS=folder with built programs
+	scripts/check-kubernetes
+
+test-stores: prepare-proxies ## Run Tally through pgbouncer, and fail both stores over behind HAProxy: PROGRAMS=folder with built programs
+	scripts/check-stores
+
+test-install: prepare-tests ## Do what docs/operating/install.md says, on a copy of this machine; as root: PROGRAMS=folder with built programs
+	scripts/check-install
 
 repeat: prepare-tests ## Run all tests again and again, with both runners, and list what failed how often: RUNS=100
 	tools/repeat-tests $(RUNS)
