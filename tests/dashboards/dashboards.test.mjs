@@ -2,7 +2,7 @@
 // configuration, a `tally serve` behind an API key and a `sync-worker`. Their stores are those of a `tally dev`,
 // which is not scraped. All files are in one folder, and all programs end with the test.
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { chmodSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { connect, createServer } from "node:net";
@@ -216,6 +216,16 @@ test("Prometheus takes the alerts, and none fires while all is well", async () =
   const { data: seen } = await get(`${prometheus.base}/api/v1/rules`);
   for (const { name, health, lastError } of seen.groups.flatMap((group) => group.rules)) assert.equal(health, "ok", `${name}: ${lastError}`);
   assert.deepEqual(await firing(), []);
+});
+
+test("promtool finds nothing wrong with the metrics, and a key that is none gets 401", async () => {
+  const url = `http://127.0.0.1:${server.port}/metrics`;
+  assert.equal((await fetch(url, { headers: { authorization: `Bearer tally_${"0".repeat(64)}` } })).status, 401);
+  const served = await fetch(url, { headers: { authorization: `Bearer ${stores.key}` } });
+  for (const answer of [served, await fetch(`http://127.0.0.1:${worker.port}/metrics`)]) {
+    const { status, stdout, stderr } = spawnSync("promtool", ["check", "metrics"], { input: await answer.text(), encoding: "utf8" });
+    assert.equal(status, 0, stdout + stderr);
+  }
 });
 
 test("each metric of an alert has series", async () => {
