@@ -162,7 +162,7 @@ test("more servers come by processor time or by the queue, and the number is the
 });
 
 test("the scrape jobs have the names that the alerts look for", () => {
-  const alerts = readFileSync(join(ROOT, "docs/operating/alerts.yml"), "utf8");
+  const alerts = readFileSync(join(ROOT, "deploy/prometheus/tally-alerts.yml"), "utf8");
   const pattern = new RegExp(`^(?:${/job=~"([^"]+)"/.exec(alerts)[1]})$`);
   for (const monitor of all.filter((one) => one.kind === "PodMonitor"))
     for (const end of monitor.spec.podMetricsEndpoints) {
