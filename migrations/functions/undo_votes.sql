@@ -80,10 +80,6 @@ begin
             insert into vote_address (vote_id, address_hash, noted_at)
             select added, vote_address.address_hash, vote_address.noted_at
             from vote_address where vote_address.vote_id = one.id;
-            insert into vote_api_key (block, api_key_id, vote_ids)
-            select added / 4096, vote_api_key.api_key_id, int8multirange(int8range(added, added + 1))
-            from vote_api_key
-            where vote_api_key.block = one.id / 4096 and vote_api_key.vote_ids @> one.id;
             update place set taken = place.taken + 1 where place.item_id = one.item_id;
             if one.poll_id is not null and choices = 0 then
                 update rule set voter_count = rule.voter_count + 1 where rule.id = one.poll_id;
@@ -92,6 +88,18 @@ begin
             update voided set left_void = why where voided.vote_id = one.id;
         end if;
     end loop;
+    -- It is still cast with that key.
+    insert into vote_api_key (block, api_key_id, vote_ids)
+    select voided.again_vote_id / 4096, noted.api_key_id,
+           range_agg(int8range(voided.again_vote_id, voided.again_vote_id + 1))
+    from (
+        select vote_api_key.api_key_id, generate_series(lower(part.ids), upper(part.ids) - 1) as id
+        from vote_api_key, unnest(vote_api_key.vote_ids) as part (ids)
+        where vote_api_key.block in (select given.id / 4096 from unnest(of_voiding) as given (id))
+    ) as noted
+    join voided on voided.vote_id = noted.id
+    where voided.voiding_id = p_voiding and voided.again_vote_id = any(stored)
+    group by voided.again_vote_id / 4096, noted.api_key_id;
     perform vote_ids_are_new((select min(id) from unnest(stored) as given (id)));
     voided_votes := cardinality(stored);
     select coalesce(array_agg(given.item_id), '{}'), coalesce(array_agg(given.net), '{}'),

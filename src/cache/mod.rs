@@ -16,6 +16,7 @@
 //! | `web::access`: `OpenItem`, `OpenPoll` | a server | 50,000 each | 10 s | another run; a change of access on this server |
 //! | `web::access`: `Valid` | a server | 10,000 API keys | 60 s | another run; the key's expiry; a revocation on this server |
 //! | `web::access`: `NotValid` | a server | 10,000 hashes | 60 s | another run; a revocation on this server; the key becoming valid |
+//! | `web::access`: `Reporting` | a server | 10,000 API keys | 1 h | as `Valid`; only for metrics, and while Postgres does not answer |
 //! | `web::access::jwt`: `Believed` | a server | 10,000 tokens | — | the token's expiry; new keys of JWTs |
 //! | `counts`: `CachedList` | a server | 1,000 top lists | — | another run; a newer list; how long one is shown depends on its cost |
 //! | `ledger`: `ItemFacts` | a reader's connection | 50,000 items | 60 s | another run; an edit on this server; the connection's end |

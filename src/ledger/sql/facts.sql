@@ -39,7 +39,8 @@ select current_setting('server_version_num')::int                          as "v
        (select count(*) from pg_locks
         where granted and locktype = 'relation'
           and database = (select oid from pg_database where datname = current_database()) and mode in ('AccessExclusiveLock', 'ExclusiveLock')
-          and relation in ('vote'::regclass, 'item'::regclass, 'audited_count'::regclass, 'watermark'::regclass))
+          and relation in ('vote'::regclass, 'vote_api_key'::regclass, 'vote_address'::regclass, 'item'::regclass,
+                           'audited_count'::regclass, 'watermark'::regclass))
                                                                            as "table_locks!",
        (select age(datfrozenxid)::bigint from pg_database where datname = current_database())
                                                                            as "transaction_age!",
@@ -54,9 +55,6 @@ select current_setting('server_version_num')::int                          as "v
                                                                            as "is_mighty!",
        pg_has_role(current_user, (select relowner from pg_class where oid = 'vote'::regclass), 'usage')
                                                                            as "owns_tables!",
-       -- It goes up by one with each promotion, and each restore to an earlier time.
-       case when not pg_is_in_recovery() then ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int end
-                                                                           as timeline,
        current_user::text                                                  as "login!",
        (extract(epoch from clock_timestamp()) * 1000000)::bigint           as "now!",
        pg_database_size(current_database())                                as "size_bytes!",

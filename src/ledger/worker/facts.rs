@@ -69,6 +69,7 @@ impl WorkerLedger {
         let row = sqlx::query_file!("src/ledger/sql/facts.sql", micros(WORKER_ALIVE_LIMIT))
             .fetch_one(&self.database.pool)
             .await?;
+        let timeline = self.timeline().await;
         // Without a standby there is nothing that could be hidden.
         let sees_standbys = row.standbys == 0 || row.sees_standbys == Some(true);
         Ok(PostgresFacts {
@@ -98,7 +99,7 @@ impl WorkerLedger {
             dead_rows_per_mille: (row.dead_rows * 1000.0) as i64,
             connections: row.connections,
             max_connections: row.max_connections,
-            timeline: row.timeline,
+            timeline,
             is_mighty: row.is_mighty,
             owns_tables: row.owns_tables,
             now: Moment::from_micros(row.now),
@@ -111,5 +112,15 @@ impl WorkerLedger {
             watermark_lag: row.watermark_lag,
             lost_votes: row.lost_votes,
         })
+    }
+
+    /// The number that goes up with each promotion. `None`: a standby, or a service that does not say it.
+    async fn timeline(&self) -> Option<i32> {
+        let asked = sqlx::query_scalar!(
+            r#"select ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int as "timeline!""#
+        )
+        .fetch_one(&self.database.pool)
+        .await;
+        asked.ok()
     }
 }

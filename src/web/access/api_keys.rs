@@ -78,15 +78,22 @@ impl Forgets for NotValid {}
 /// Keys that may read metrics while Postgres does not answer. What ends valid keys ends them, too.
 struct Reporting;
 
+#[derive(Clone)]
+struct Reporter {
+    /// When the key expires.
+    until: Option<Instant>,
+    /// Whether someone is looking it up: one look at a time.
+    is_asked: Arc<AtomicBool>,
+}
+
 impl Remembers for Reporting {
     type Key = ApiKeyHash;
-    /// When the key expires.
-    type Value = Option<Instant>;
+    type Value = Reporter;
     const LIMIT: usize = API_KEYS_LIMIT;
     const LIMIT_AGE: Option<Duration> = Some(REPORTER_LIMIT_AGE);
 
-    fn is_over(until: &Self::Value) -> bool {
-        until.is_some_and(|until| Instant::now() >= until)
+    fn is_over(reporter: &Self::Value) -> bool {
+        reporter.until.is_some_and(|until| Instant::now() >= until)
     }
 }
 
@@ -137,21 +144,29 @@ impl ApiKeys {
         }
     }
 
-    /// Whether the key with this hash may read metrics. Of one that could lately, this is also known while
-    /// Postgres does not answer.
-    pub async fn may_report(&self, key: &ApiKeyHash) -> Result<bool, LedgerError> {
-        let finding = async {
-            Ok(self
-                .find(key)
-                .await?
-                .is_some_and(|key| key.scopes.has(Scope::Report)))
-        };
-        if self.reporters.get(key).is_none() {
-            return finding.await;
+    /// Whether a key that could read metrics lately still can. It can while Postgres does not say otherwise.
+    /// `None`: nothing is known of such a key.
+    pub async fn still_reports(&self, key: &ApiKeyHash) -> Option<bool> {
+        let reporter = self.reporters.get(key)?;
+        if reporter.is_asked.swap(true, Ordering::Relaxed) {
+            return Some(true);
         }
-        match timeout(REPORTER_WAIT_LIMIT, finding).await {
-            Ok(Ok(may)) => Ok(may),
-            Ok(Err(_)) | Err(_) => Ok(true),
+        // The look goes on when the caller has its answer: what it finds ends the entry, however late.
+        let (keys, key) = (self.clone(), *key);
+        let looking = tokio::spawn(async move {
+            let found = keys.ask(&key).await;
+            reporter.is_asked.store(false, Ordering::Relaxed);
+            found
+        });
+        match timeout(REPORTER_WAIT_LIMIT, looking).await {
+            Ok(Ok(Ok(found))) => {
+                let reports = found.filter(|found| found.scopes.has(Scope::Report));
+                if let Some(found) = &reports {
+                    requests_of(found.id).increment(1);
+                }
+                Some(reports.is_some())
+            }
+            _ => Some(true),
         }
     }
 
@@ -217,7 +232,11 @@ impl ApiKeys {
         };
         let until = found.left.map(|left| asked_at + left);
         if answer.scopes.has(Scope::Report) {
-            self.reporters.add(*key, until, asked_reporter);
+            let reporter = Reporter {
+                until,
+                is_asked: Arc::default(),
+            };
+            self.reporters.add(*key, reporter, asked_reporter);
         }
         let valid = Valid {
             key: answer,

@@ -9,7 +9,7 @@ use actix_web::{FromRequest, HttpMessage, HttpRequest, web};
 use futures_util::future::{self, Either, LocalBoxFuture};
 
 use crate::domain::{Actor, ApiKey, ApiKeyId, OpenTo, Scope, Scopes, VoterId, Who};
-use crate::web::problem::Problem;
+use crate::web::problem::{Kind, Problem};
 
 use crate::web::access::address::client_address;
 use crate::web::access::api_keys::ValidApiKey;
@@ -325,6 +325,30 @@ impl FromRequest for Visitor {
     }
 }
 
+/// Whether the request has an API key with the scope `admin`. It reads no cookie.
+pub struct IsAdmin(pub bool);
+
+impl FromRequest for IsAdmin {
+    type Error = Problem;
+    type Future = Read<Self>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        if !request.headers().contains_key(header::AUTHORIZATION) {
+            return Either::Left(future::ready(Ok(Self(false))));
+        }
+        // Whoever has another credential, or one that is not valid, is no administrator.
+        let check = |caller: Result<Caller, Problem>| match caller {
+            Ok(caller) => Ok(Self(caller.is_admin_by_key())),
+            Err(problem) if problem.kind() == Kind::Unavailable => Err(problem),
+            Err(_) => Ok(Self(false)),
+        };
+        match Caller::read(request, false) {
+            Either::Left(ready) => Either::Left(future::ready(check(ready.into_inner()))),
+            Either::Right(asked) => Either::Right(Box::pin(async move { check(asked.await) })),
+        }
+    }
+}
+
 /// The sender of a request that the scope `admin` allows.
 pub struct Admin(pub Actor);
 
@@ -353,11 +377,10 @@ impl FromRequest for Reporter {
         };
         let keys = access.api_keys.clone();
         Either::Right(Box::pin(async move {
-            if keys.may_report(&hash).await? {
-                return Ok(Self);
+            match keys.still_reports(&hash).await {
+                Some(true) => Ok(Self),
+                Some(false) | None => asked.await.and_then(check),
             }
-            // It may not, or the server is open: the caller is known by now.
-            asked.await.and_then(check)
         }))
     }
 }

@@ -31,7 +31,7 @@ pub use address::{HOPS_LIMIT, Networks, Proxies, ProxyHeader};
 pub use api_keys::{ApiKeys, ValidApiKey};
 #[cfg(any(test, fuzzing))]
 pub(in crate::web) use caller::bearer;
-pub use caller::{Admin, Caller, Reporter, Sender, Visitor};
+pub use caller::{Admin, Caller, IsAdmin, Reporter, Sender, Visitor};
 #[cfg(any(test, fuzzing))]
 pub(in crate::web) use cookies::FoundCookie;
 pub(in crate::web) use cookies::VOTER_COOKIE;

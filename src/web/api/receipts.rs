@@ -5,7 +5,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::domain::{ItemId, VoteId};
-use crate::web::access::Admin;
+use crate::web::access::IsAdmin;
 use crate::web::api::state::AppState;
 use crate::web::describe::{problems, values};
 use crate::web::problem::Problem;
@@ -29,10 +29,11 @@ struct ReceiptBody {
     /// True if the row takes the voter's vote back. Left out otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     retraction: bool,
-    /// The API key that the vote was cast with. Only administrators see it. Left out without one.
+    /// The API key that the vote was cast with; null for none. Left out unless
+    /// the request has an API key with the scope `admin`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = values::Id)]
-    api_key_id: Option<i64>,
+    #[schema(value_type = Option<values::Id>)]
+    api_key_id: Option<Option<i64>>,
     /// `stored`: the vote is a committed row. `counted`: it is also in the live count. `saved`: it is also in
     /// the saved count. The state may lag behind, but is never ahead.
     #[schema(value_type = State)]
@@ -51,7 +52,8 @@ enum State {
 
 /// Retrieve a vote's receipt.
 ///
-/// The receipt does not name the voter, because ids can be guessed.
+/// The receipt does not name the voter, because ids can be guessed. An API key with the scope `admin` also
+/// shows with which API key the vote was cast.
 #[utoipa::path(
     get,
     path = "/v1/votes/{id}",
@@ -65,7 +67,7 @@ enum State {
     )
 )]
 pub async fn show(
-    by: Option<Admin>,
+    is_admin: IsAdmin,
     state: web::Data<AppState>,
     id: PathVote,
 ) -> Result<HttpResponse, Problem> {
@@ -73,9 +75,9 @@ pub async fn show(
         return Err(Problem::unknown_vote(id.0));
     };
     let row = receipt.row;
-    let api_key = match by {
-        Some(_) => state.ledger.api_key_of(row.id).await?,
-        None => None,
+    let api_key_id = match is_admin.0 {
+        true => Some(state.ledger.api_key_of(row.id).await?.map(|key| key.0)),
+        false => None,
     };
     // The live count is read after the ledger, so it contains everything that the ledger says was counted.
     let is_saved = match receipt.is_counted {
@@ -88,7 +90,7 @@ pub async fn show(
         value: row.value,
         number: row.number,
         retraction: !row.is_cast(),
-        api_key_id: api_key.map(|key| key.0),
+        api_key_id,
         state: match is_saved {
             None => "stored",
             Some(false) => "counted",

@@ -71,6 +71,14 @@ impl NewVoidingBody {
         let item = self.item.map(|item| item.into_reference("item")).transpose()?;
         let from = moment("from", self.from)?;
         let until = moment("until", self.until)?;
+        if let Some(id) = self.api_key_id
+            && id < 1
+        {
+            return Err(Problem::invalid(
+                "api_key_id",
+                format!("api_key_id is {id}; it takes 1 or more."),
+            ));
+        }
         let api_key = self.api_key_id.map(ApiKeyId);
         let has_voter_or_item = voter_id.is_some() || item.is_some();
         if !has_voter_or_item && from.is_none() && until.is_none() && api_key.is_none() {

@@ -285,7 +285,7 @@ async function showVoidings() {
   const { voidings } = await ask("/v1/voidings?limit=20");
   fill(by("voidings"), ["Id", "State", "Filter", "Reason", "Voided", "Cast again", "Left void", "Actions"], voidings.map((one) => {
     const name = `voiding ${one.id}`;
-    const of = [one.voter_id && `voter ${one.voter_id}`, one.item_id && `item ${one.item_id}`, one.from && `from ${one.from}`, one.until && `until ${one.until}`, one.by_address && "certain clients"].filter(Boolean).join(", ");
+    const of = [one.voter_id && `voter ${one.voter_id}`, one.item_id && `item ${one.item_id}`, one.from && `from ${one.from}`, one.until && `until ${one.until}`, one.by_address && "certain clients", one.api_key_id && `API key ${one.api_key_id}`].filter(Boolean).join(", ");
     const acts = make("div", { className: "bar" });
     const go = (label, title, what, path) => act(label, `${label.replace("…", "")} ${name}`, async () => {
       if (!await confirmed(title, what, title)) return;

@@ -120,20 +120,22 @@ async fn a_key_that_could_read_metrics_still_can_while_postgres_is_down() {
     let (revoked_id, revoked) = api_key(&tally, &[Scope::Report]).await;
     // It remembers no key long enough for a second look.
     let keys = ApiKeys::with_limit(tally.server_ledger.clone(), Duration::ZERO);
-    for (key, may) in [(&report, true), (&vote, false), (&revoked, true)] {
-        assert_eq!(keys.may_report(&key.hash()).await.expect("Postgres answers"), may);
+    for (key, may) in [(&report, Some(true)), (&vote, None), (&revoked, Some(true))] {
+        assert_eq!(keys.still_reports(&key.hash()).await, None);
+        keys.find(&key.hash()).await.expect("Postgres answers");
+        assert_eq!(keys.still_reports(&key.hash()).await, may);
     }
     let (done, said) = tally_key(&tally, &["revoke", &revoked_id.0.to_string()]).await;
     assert!(done, "{said}");
-    assert!(!keys.may_report(&revoked.hash()).await.expect("Postgres answers"));
+    assert_eq!(keys.still_reports(&revoked.hash()).await, Some(false));
     tally.stores.postgres.stop().await;
-    assert!(keys.may_report(&report.hash()).await.expect("it is remembered"));
+    assert_eq!(keys.still_reports(&report.hash()).await, Some(true));
     for key in [&vote, &revoked] {
-        assert!(keys.may_report(&key.hash()).await.is_err(), "nobody knows");
+        assert_eq!(keys.still_reports(&key.hash()).await, None);
     }
     assert!(keys.find(&report.hash()).await.is_err(), "of nothing else");
     keys.forget();
-    assert!(keys.may_report(&report.hash()).await.is_err());
+    assert_eq!(keys.still_reports(&report.hash()).await, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
