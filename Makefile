@@ -9,7 +9,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 SECONDS ?= 10
 RUNS ?= 10
 EXAMPLES ?= 30
-.PHONY: help run test repeat nightly test-browser prepare-browser test-proxies prepare-proxies test-generators lint fuzz bench bench-tables soak chaos mutants schemathesis client client-types queries schema image prepare prepare-tests prepare-client
+.PHONY: help run test repeat nightly test-browser prepare-browser test-proxies prepare-proxies drills prepare-drills test-generators lint fuzz bench bench-tables soak chaos mutants schemathesis client client-types queries schema image prepare prepare-tests prepare-client
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -61,6 +61,9 @@ client: prepare-client ## Build the TypeScript client, compare its types with th
 test-proxies: prepare-proxies ## Make the documented calls through nginx, Apache, HAProxy, Varnish and Caddy: ONLY=varnish
 	scripts/proxies
 
+drills: prepare-drills ## Break a real installation, wait for each alert, do what the runbook says: ONLY='redis hung', LONG=1; an hour
+	scripts/drills
+
 test-generators: prepare-client ## Make clients with four public generators, and have each make ten calls to a real server
 	scripts/generators
 
@@ -96,6 +99,9 @@ prepare-browser:
 
 prepare-proxies:
 	@scripts/prepare tests client proxies
+
+prepare-drills:
+	@scripts/prepare tests client drills
 
 prepare-client:
 	@scripts/prepare tests client
