@@ -189,6 +189,7 @@ grant tally to postgres; create database tally owner tally`, "postgres");
         const program = one.program ?? one;
         if (["stop", "restart", "disable"].includes(verb)) await program.stop(unit === "postgresql" ? "SIGINT" : "SIGTERM");
         if (["start", "restart"].includes(verb)) await one.start();
+        if (verb === "reload") program.signal("SIGHUP");
       }));
     }
   }

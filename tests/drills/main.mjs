@@ -43,23 +43,24 @@ class Session {
   async drill(one) {
     const { site, load, ready, prometheus } = this;
     const changes = isLong ? [] : one.shortened ?? [];
-    await prometheus.start(one.alert, changes);
+    const alerts = one.alert ? [one.alert].flat() : [];
+    await prometheus.start(alerts[0], changes);
     await load.ask("resume");
     site.operator.typed = [];
     await one.before?.(site, load);
     await load.ask("tallies");
     await this.#votes(VOTES_FIRST);
     const early = await prometheus.firing();
-    if (one.alert && early.includes(one.alert)) throw new Error(`${one.alert} fires before anything is broken`);
+    if (alerts.some((alert) => early.includes(alert))) throw new Error(`${early} fires before anything is broken`);
     await Promise.all([load.ask("tallies"), ready.ask("take")]);
 
     site.noteLogs();
     let start = performance.now();
     const restart = () => { start = performance.now(); };
     await one.break(site, load, restart);
-    const result = { name: one.name, page: one.page, breaks: one.breaks, alert: one.alert ?? null, why: one.why, isShortened: changes.length > 0 };
+    const result = { name: one.name, page: one.page, breaks: one.breaks, why: one.why, isShortened: changes.length > 0 };
     if (one.alert) {
-      await prometheus.fires(one.alert);
+      result.alert = await prometheus.fires(alerts);
       result.firedAfter = seconds(start);
     }
     await one.notice?.(site, load);
@@ -105,7 +106,7 @@ async function main() {
       }
       const result = await session.drill(one);
       note(result);
-      const fired = one.alert ? `${one.alert} after ${result.firedAfter.toFixed(1)} s` : "no alert";
+      const fired = one.alert ? `${result.alert} after ${result.firedAfter.toFixed(1)} s` : "no alert";
       console.log(`well      ${one.name}: ${fired}; exact after ${result.exactAfter.toFixed(1)} s; ready p99 ${result.ready.p99?.toFixed(1)} ms, worst ${result.ready.worst?.toFixed(1)} ms; ${JSON.stringify(result.tallies)} (${seconds(started).toFixed(0)} s)`);
     } catch (error) {
       failures++;
@@ -113,6 +114,7 @@ async function main() {
       if (session.site) {
         console.log(`typed: ${JSON.stringify(session.site.operator?.typed)}`);
         if (session.load) console.log(`votes: ${JSON.stringify(await session.load.ask("tallies"))}`);
+        for (const at of [0, 1]) console.log(await session.site.readyOf(at).catch((error) => error.message));
         console.log(await session.prometheus?.firing().catch(() => ""));
         for (const program of [...session.site.servers ?? [], ...session.site.workers ?? [], session.site.postgres.program, session.site.redis.program]) console.log(`--- ${program.name}\n${program.lastLines(8)}`);
       }

@@ -13,6 +13,10 @@ const SPACING_S = 3; // 0.05 × 60 s: a transaction of a minute, as the page ask
 const HOUR_SPACING_S = 59; // the most that a worker waits, which an hour's transaction reaches
 const OLD_S = 70; // how long a prepared transaction waits; `tally doctor` takes one of 60 s for forgotten
 
+// Without Postgres a server takes no key that it has not seen for a minute, Prometheus' one included: then Prometheus
+// sees neither `tally_ready` nor anything else of it.
+const NOT_READY = ["TallyNotReady", "TallyVotesFailed", "TallyDown"];
+
 // Someone's session, which holds what its statements took. It ends with the drill.
 async function session(site, name, statements) {
   const { folder, port } = site.postgres;
@@ -64,7 +68,7 @@ export const POSTGRES_DRILLS = [
     name: "Postgres killed",
     page: `${RUNBOOK}#postgres-is-unavailable`,
     breaks: "`kill -9` of Postgres; it stays down",
-    alert: "TallyNotReady",
+    alert: NOT_READY,
     break: (site) => site.postgres.program.kill(),
     mend: (site) => site.operator.types("sudo systemctl start postgresql", { on: site.postgres.name }),
   },
@@ -72,7 +76,7 @@ export const POSTGRES_DRILLS = [
     name: "Postgres failed over, standby synchronous",
     page: `${FAILOVER}#fail-over`,
     breaks: "the primary is gone; its standby has each vote",
-    alert: "TallyNotReady",
+    alert: NOT_READY,
     before: (site) => synchronous(site, site.standby.name),
     break: (site) => site.postgres.program.kill(),
     mend: failOver,
@@ -87,7 +91,7 @@ export const POSTGRES_DRILLS = [
     name: "Postgres failed over, standby behind",
     page: `${FAILOVER}#votes-were-lost`,
     breaks: "the primary is gone; its standby lacks some hundred votes",
-    alert: "TallyNotReady",
+    alert: NOT_READY,
     async break(site, load, restart) {
       await site.standby.sql("alter system set primary_conninfo = ''", "postgres");
       await site.standby.sql("select pg_reload_conf()", "postgres");
@@ -100,7 +104,7 @@ export const POSTGRES_DRILLS = [
     async mend(site, load, result) {
       await failOver(site);
       const moved = performance.now();
-      await site.prometheus.fires("TallyVotesLost");
+      await site.prometheus.fires(["TallyVotesLost"]);
       result.then = `then \`TallyVotesLost\`, ${((performance.now() - moved) / 1000).toFixed(1)} s after the name was moved`;
       await site.operator.sql("owner", "select found_at, vote_total, item_total, first_stored_at, last_stored_at, last_vote_id, is_whole from loss order by id;");
     },
@@ -130,7 +134,7 @@ export const POSTGRES_DRILLS = [
     name: "The synchronous standby is gone",
     page: `${RUNBOOK}#the-synchronous-standby-is-gone`,
     breaks: "the standby is killed, and the primary waits for it",
-    alert: "TallyNotReady",
+    alert: NOT_READY,
     before: (site) => synchronous(site, site.standby.name),
     break: (site) => site.standby.program.kill(),
     async mend({ operator }) {
@@ -144,7 +148,7 @@ export const POSTGRES_DRILLS = [
     name: "A table locked",
     page: `${RUNBOOK}#a-lock-or-a-transaction-that-stays-open`,
     breaks: "`lock table vote` in a psql that stays open",
-    alert: "TallyNotReady",
+    alert: NOT_READY,
     async break(site, load, restart) {
       whileLocked.child = await session(site, "someone", "begin; lock table vote in access exclusive mode");
       restart();
@@ -185,7 +189,7 @@ export const POSTGRES_DRILLS = [
     name: "Postgres' disk full",
     page: `${RUNBOOK}#postgres-disk-is-full`,
     breaks: "something fills the disk of the tables; the WAL has another one",
-    alert: "TallyNotReady",
+    alert: NOT_READY,
     needs: (site) => (site.postgres.hasDisk ? undefined : "only root can mount a small disk"),
     break(site) {
       const file = openSync(join(site.postgres.folder, "disk", "not-postgres"), "w");
@@ -210,7 +214,7 @@ export const POSTGRES_DRILLS = [
     name: "Postgres restored to an earlier time",
     page: "docs/operating/backup.md#restore",
     breaks: "someone drops the table `vote`",
-    alert: "TallyNotReady",
+    alert: NOT_READY,
     async before(site) {
       const { folder, port } = site.postgres;
       const to = join(site.postgres.folder, "backup");

@@ -66,7 +66,11 @@ scrape_configs:
     const { alerts } = await this.#get("alerts");
     return [...new Set(alerts.filter((one) => one.state === "firing").map((one) => one.labels.alertname))].sort();
   }
-  fires = (alert) => until(`${alert} fires`, ALERT_LIMIT_S, async () => (await this.firing()).includes(alert), 100);
+  // Waits until one of these fires, and gives it.
+  fires = (alerts) => until(`${alerts.join(" or ")} fires`, ALERT_LIMIT_S, async () => {
+    const firing = await this.firing();
+    return alerts.find((one) => firing.includes(one));
+  }, 100);
 }
 
 const folder = (of) => join(of, "..");

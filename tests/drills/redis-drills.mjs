@@ -100,7 +100,7 @@ export const REDIS_DRILLS = [
   },
   {
     name: "Redis' name leads to a replica",
-    page: UNAVAILABLE,
+    page: `${RUNBOOK}#a-failover-of-redis`,
     breaks: "the name leads to the replica: `READONLY`",
     alert: "TallyRedisUnavailable",
     before: (site) => makeUsers(site, site.replica),
@@ -109,8 +109,9 @@ export const REDIS_DRILLS = [
       const said = await site.operator.types("redis info replication");
       if (!/role:slave/.test(said)) throw new Error(said);
       await site.operator.does("moves the name of Redis to the primary", () => site.moveName("redis", site.redis));
+      // Connections to the replica stay open, as with DNS.
+      await site.operator.types("sudo systemctl restart tally-worker tally");
     },
-    // Connections to the replica stay open, as with DNS.
   },
   {
     name: "Redis' name leads to a Cluster",
@@ -126,6 +127,7 @@ export const REDIS_DRILLS = [
     async mend(site) {
       await until("ready says what it is", START_LIMIT_S, async () => /Cluster/.test((await site.readyOf(0)).detail));
       await site.operator.does("moves the name of Redis back", () => site.moveName("redis", site.redis));
+      await site.operator.types("sudo systemctl restart tally-worker tally");
     },
     after: (site) => site.cluster.program.kill(),
   },
