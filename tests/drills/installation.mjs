@@ -210,9 +210,13 @@ grant tally to postgres; create database tally owner tally`, "postgres");
   }
   untilReady = () => until("both servers are ready, and HAProxy uses them", START_LIMIT_S, async () => {
     for (const at of [0, 1]) if ((await this.readyOf(at)).status !== "ready") return false;
-    const stat = await this.proxySays("show stat");
-    return stat.split("\n").filter((line) => /^tally,(one|two),/.test(line) && line.split(",")[17] === "UP").length === 2;
+    return (await this.serversUp()).length === 2;
   });
+  // The names of the servers that HAProxy uses.
+  async serversUp() {
+    const lines = (await this.proxySays("show stat")).split("\n").map((line) => line.split(","));
+    return lines.filter(([group, name, ...rest]) => group === "tally" && MACHINES.includes(name) && rest[15] === "UP").map(([, name]) => name);
+  }
   async api(path, options = {}) {
     const headers = { authorization: `Bearer ${this.keys.admin}`, "content-type": "application/json" };
     const answer = await fetch(`http://127.0.0.1:${this.serverPorts[0]}${path}`, { headers, ...options });
@@ -227,6 +231,14 @@ grant tally to postgres; create database tally owner tally`, "postgres");
     await endAll();
     for (const path of this.#mounts) execFileSync("umount", ["--lazy", path]);
     rmSync(this.folder, { recursive: true, force: true });
+  }
+}
+
+// Types a restart on one machine after the other, and waits between them until the proxy uses the first one again.
+export async function restartInTurn(site, command) {
+  for (const on of MACHINES) {
+    await site.operator.types(command, { on });
+    await until(`HAProxy uses ${on} again`, START_LIMIT_S, async () => (await site.serversUp()).includes(on));
   }
 }
 

@@ -8,6 +8,7 @@ const ANSWER_LIMIT_MS = 20_000; // the longest wait for an answer to a vote
 const READY_LIMIT_MS = 5_000; // the longest wait for an answer of /health/ready
 const READY_EVERY_MS = 100;
 const TICK_MS = 10;
+const RETRIES_AT_ONCE = 16; // votes
 const IN_FLIGHT_LIMIT = 100; // votes; beyond it none is sent
 
 // The thread's other side: each method is a question to the thread, and its answer.
@@ -76,9 +77,10 @@ function load({ port, ca, key: firstKey, items, rate }) {
       problem = undefined; // of the proxy, or none
     }
     count(problem?.type?.split("/").pop() ?? (status ? `proxy ${status}` : `no answer (${text})`));
-    // `stored` says "no" or "unknown". A vote without an answer may be stored, too.
-    if (status < 500 && status > 0) return;
-    if (problem?.stored !== "no") unknown.push([item, voter]);
+    // `stored` says "no" or "unknown". HAProxy says 503 by itself only when it asked no server. A vote without an
+    // answer may be stored.
+    if ((status < 500 && status > 0) || (status === 503 && !problem) || problem?.stored === "no") return;
+    unknown.push([item, voter]);
   }
   setInterval(() => {
     if (isPaused) return;
@@ -103,7 +105,9 @@ function load({ port, ca, key: firstKey, items, rate }) {
     },
     // Casts each vote again of which nobody knows whether it is stored. With its voter that is safe.
     async retry() {
-      for (const [item, voter] of unknown.splice(0)) await vote(item, voter);
+      const again = unknown.splice(0);
+      const inTurn = async () => { for (let one; (one = again.pop());) await vote(...one); };
+      await Promise.all(Array.from({ length: RETRIES_AT_ONCE }, inTurn));
       return unknown.length;
     },
     useKey(another) { key = another; },

@@ -3,6 +3,7 @@ import { execFileSync } from "node:child_process";
 import { existsSync, writeFileSync } from "node:fs";
 import https from "node:https";
 import { join } from "node:path";
+import { restartInTurn } from "./installation.mjs";
 import { START_LIMIT_S, until } from "./waiting.mjs";
 
 const ROOT = new URL("../../", import.meta.url).pathname;
@@ -41,8 +42,6 @@ function vote(site, key, item, voter) {
     request.end(body);
   });
 }
-
-const isUp = async (site, name) => (await site.proxySays("show stat")).split("\n").some((line) => line.startsWith(`tally,${name},`) && line.split(",")[17] === "UP");
 
 const here = {};
 
@@ -144,12 +143,7 @@ export const OTHER_DRILLS = [
     breaks: "nothing: each server is restarted at full load",
     why: "a drain is too short for one",
     break: () => {},
-    async mend(site) {
-      for (const name of ["one", "two"]) {
-        await site.operator.types("sudo systemctl restart tally", { on: name });
-        await until(`HAProxy uses ${name} again`, START_LIMIT_S, () => isUp(site, name));
-      }
-    },
+    mend: (site) => restartInTurn(site, "sudo systemctl restart tally"),
     check(site, load, result) {
       const lost = Object.entries(result.tallies).filter(([what]) => what !== "acknowledged");
       if (lost.length) throw new Error(`requests were lost: ${JSON.stringify(result.tallies)}`);

@@ -2,6 +2,7 @@
 import { copyFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { Redis } from "./stores.mjs";
+import { restartInTurn } from "./installation.mjs";
 import { freePort, START_LIMIT_S, until } from "./waiting.mjs";
 
 const RUNBOOK = "docs/operating/runbook.md";
@@ -110,7 +111,7 @@ export const REDIS_DRILLS = [
       if (!/role:slave/.test(said)) throw new Error(said);
       await site.operator.does("moves the name of Redis to the primary", () => site.moveName("redis", site.redis));
       // Connections to the replica stay open, as with DNS.
-      await site.operator.types("sudo systemctl restart tally-worker tally");
+      await restartInTurn(site, "sudo systemctl restart tally-worker tally");
     },
   },
   {
@@ -127,7 +128,7 @@ export const REDIS_DRILLS = [
     async mend(site) {
       await until("ready says what it is", START_LIMIT_S, async () => /Cluster/.test((await site.readyOf(0)).detail));
       await site.operator.does("moves the name of Redis back", () => site.moveName("redis", site.redis));
-      await site.operator.types("sudo systemctl restart tally-worker tally");
+      await restartInTurn(site, "sudo systemctl restart tally-worker tally");
     },
     after: (site) => site.cluster.program.kill(),
   },
@@ -137,10 +138,14 @@ export const REDIS_DRILLS = [
     breaks: "`DEBUG RELOAD` of a copy that lacks some hundred votes",
     alert: "TallyCountsWrong",
     async before(site, load) {
+      const more = async () => {
+        const start = await load.ask("acknowledgedNow");
+        await until("votes come", START_LIMIT_S, async () => (await load.ask("acknowledgedNow")) > start + VOTES_BETWEEN);
+      };
+      await more();
       await site.redis.cli("save");
       copyFileSync(join(site.redis.folder, "dump.rdb"), join(site.folder, "old.rdb"));
-      const start = await load.ask("acknowledgedNow");
-      await until("votes come after the copy", START_LIMIT_S, async () => (await load.ask("acknowledgedNow")) > start + VOTES_BETWEEN);
+      await more();
     },
     async break(site) {
       copyFileSync(join(site.folder, "old.rdb"), join(site.redis.folder, "dump.rdb"));

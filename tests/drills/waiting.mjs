@@ -39,6 +39,7 @@ export function run(command, args, options = {}) {
       const said = `${stdout}\n${stderr}`.trim();
       reject(Object.assign(new Error(`${[command, ...args].join(" ").slice(0, 300)}: ${said || error.message}`), { code: error.code, said }));
     });
+    child.stdin.on("error", () => {}); // it ended without reading: its exit code says more
     child.stdin.end(options.input ?? "");
   });
 }
