@@ -93,7 +93,7 @@ export const OTHER_DRILLS = [
     async mend(site, load) {
       const { operator } = site;
       const list = await operator.types("with operator tally key list");
-      const id = /id (\d+) +name backend /.exec(list)?.[1];
+      const id = /id (\d+) .*name backend /.exec(list)?.[1];
       if (!id) throw new Error(list);
       await operator.types("with operator tally key revoke 3", { fill: { "revoke 3": `revoke ${id}` } });
       await operator.types("api -X DELETE http://127.0.0.1:8080/v1/api-keys/3", { fill: { "api-keys/3": `api-keys/${id}` } });

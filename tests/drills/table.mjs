@@ -10,9 +10,10 @@ const PAGE = join(ROOT, "docs", "drills.md");
 
 const readNotes = () => (existsSync(NOTES) ? JSON.parse(readFileSync(NOTES, "utf8")) : []);
 
+// Which commit the programs are of: they know it if they were built with TALLY_COMMIT.
 function commit() {
   const said = execFileSync(join(process.env.DRILLS_PROGRAMS, "tally"), ["--version"]).toString();
-  return /\b([0-9a-f]{7,40})\b/.exec(said.replace(/^\S+ \S+/, ""))?.[1]?.slice(0, 7) ?? said.trim();
+  return process.env.DRILLS_COMMIT ?? /commit (\S+?)\)/.exec(said)?.[1].slice(0, 7) ?? "unknown";
 }
 
 // Forgets what earlier runs saw.
@@ -60,7 +61,7 @@ export function writeTable(drills) {
   }
   const days = [...new Set(rows.map((one) => one.at.slice(0, 10)))].join(", ");
   const done = rows.filter((one) => !one.notDone);
-  const refused = done.reduce((sum, one) => sum + Object.entries(one.tallies).filter(([what]) => what !== "acknowledged").reduce((votes, [, count]) => votes + count, 0), 0);
+  const refused = done.reduce((sum, one) => sum + Object.entries(one.tallies).filter(([what]) => !["acknowledged", "not sent"].includes(what)).reduce((votes, [, count]) => votes + count, 0), 0);
   writeFileSync(PAGE, `# Drills
 
 For the operator who wants to know what an alert looks like, and whoever changes the [runbook](operating/runbook.md). \`make drills\` breaks a real installation in miniature on purpose, waits for the alert in a real Prometheus, types what the page says, and waits until each acknowledged vote is counted once.
@@ -69,7 +70,7 @@ ${days}, commit ${rows[0].commit}, ${cpus().length} processors: ${done.length} d
 
 - **Installation**: Postgres with a standby and Redis with a replica, over TLS; two servers, two workers, with the [least rights](operating/stores.md#logins); HAProxy in front; Prometheus asks each program once a second, with the alerts that Tally ships. *(shortened)*: this alert waits for minutes; its copy in the drill waits for seconds. \`LONG=1 make drills\` has it as it ships.
 - **Exact**: from the first command, seconds until the votes in the load's record, the rows in Postgres, the live and the saved counts of both servers agree, by item and voter, and \`tally audit\` finds nothing wrong.
-- **Ready**: how long \`/health/ready\` took to answer, each server asked ten times a second: p99 · worst, in ms. 200 is promised.
+- **Ready**: how long \`/health/ready\` took to answer a new connection, each server asked ten times a second: p99 · worst, in ms. 200 is promised.
 
 | drill | what breaks | alert | fired after s | what the operator does | exact after s | ready ms |
 |---|---|---|--:|---|--:|--:|
