@@ -30,6 +30,7 @@ async function session(site, name, statements) {
 }
 const endSession = (child) => { child.stdin.end(); child.kill(); };
 
+const ROLL_BACK = `sql dba -c '\\c tally' -c "rollback prepared 'GID'"`;
 const LOOK = `select pid, usename, application_name, state, now() - xact_start as since, left(query, 60) as query
 from pg_stat_activity where xact_start < now() - interval '1 minute' order by xact_start;`;
 
@@ -182,7 +183,7 @@ export const POSTGRES_DRILLS = [
     async mend({ operator }) {
       const said = await operator.sql("dba", "select gid, prepared, owner from pg_prepared_xacts;");
       if (!/^forgotten\|/m.test(said)) throw new Error(said);
-      await operator.sql("owner", "rollback prepared 'GID'", { fill: { GID: "forgotten" } });
+      await operator.types(ROLL_BACK, { fill: { GID: "forgotten" } });
     },
   },
   {
@@ -272,7 +273,7 @@ export const POSTGRES_DRILLS = [
       const { operator } = site;
       await operator.types("with worker tally doctor", { mayFail: true });
       await operator.sql("dba", "select gid, prepared, owner from pg_prepared_xacts;");
-      await operator.sql("owner", "rollback prepared 'GID'", { fill: { GID: "forgotten" } });
+      await operator.types(ROLL_BACK, { fill: { GID: "forgotten" } });
       await operator.does("`vacuum freeze` in each database, as `tally doctor` says", async () => {
         for (const name of ["tally", "postgres", "template1"]) await site.postgres.sql("vacuum freeze", name);
       });
