@@ -11,7 +11,6 @@ const FAILOVER = "docs/operating/failover.md";
 const BEHIND = 300; // votes that the standby lacks
 const SPACING_S = 3; // 0.05 × 60 s: a transaction of a minute, as the page asks for
 const HOUR_SPACING_S = 59; // the most that a worker waits, which an hour's transaction reaches
-const OLD_S = 70; // how long a prepared transaction waits; `tally doctor` takes one of 60 s for forgotten
 
 // Without Postgres a server takes no key that it has not seen for a minute, Prometheus' one included: then Prometheus
 // sees neither `tally_ready` nor anything else of it.
@@ -250,34 +249,38 @@ export const POSTGRES_DRILLS = [
   },
   {
     name: "Wraparound near",
-    page: `${RUNBOOK}#a-lock-or-a-transaction-that-stays-open`,
-    breaks: "transaction ids are 1.26 billion further (`pg_resetwal`), and a forgotten prepared transaction keeps vacuum from it",
+    page: `${RUNBOOK}#postgres-disk-is-full`,
+    breaks: "transaction ids are 1.26 billion further (`pg_resetwal`), and the slot of a standby that is gone keeps vacuum from them",
     why: "no metric of Tally shows it, and nothing fails yet: `tally doctor` finds it",
     async before(site, load) {
+      const { postgres, standby } = site;
       await load.ask("pause");
-      await site.postgres.sql("begin; insert into item (name) values ('never'); prepare transaction 'forgotten'");
-      await site.standby.program.stop("SIGINT");
-      await site.postgres.program.stop("SIGINT");
-      await site.postgres.moveTransactionIds();
-      await site.postgres.start();
-      await site.standby.copy(site.postgres);
+      await postgres.sql("select pg_create_physical_replication_slot('forgotten')", "postgres");
+      for (const setting of ["primary_slot_name = 'forgotten'", "hot_standby_feedback = on"]) await standby.sql(`alter system set ${setting}`, "postgres");
+      await standby.sql("select pg_reload_conf()", "postgres");
+      await until("the slot holds a snapshot", START_LIMIT_S, async () => (await postgres.sql("select count(*) from pg_replication_slots where xmin is not null")) === "1");
+      await standby.program.stop("SIGINT");
+      await postgres.program.stop("SIGINT");
+      await postgres.moveTransactionIds();
+      await postgres.start();
+      await standby.copy(postgres);
       await site.untilReady();
       await load.ask("resume");
     },
     break: () => {},
-    notice: (site) => until("the doctor finds both", OLD_S * 2, async () => {
+    notice: (site) => until("the doctor finds both", START_LIMIT_S, async () => {
       const said = await site.operator.quietly("with worker tally doctor || true");
-      return /wraparound|billion|freeze/.test(said) && /prepared transactions are open/.test(said);
+      return /vacuum freeze/.test(said) && /slots that nobody uses \(forgotten\)/.test(said);
     }, 1000),
     async mend(site) {
       const { operator } = site;
       await operator.types("with worker tally doctor", { mayFail: true });
-      await operator.sql("dba", "select gid, prepared, owner from pg_prepared_xacts;");
-      await operator.types(ROLL_BACK, { fill: { GID: "forgotten" } });
+      await operator.sql("dba", "select slot_name, active, pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)) as keeps from pg_replication_slots;");
+      await operator.sql("dba", "select pg_drop_replication_slot('…')", { fill: { "…": "forgotten" } });
       await operator.does("`vacuum freeze` in each database, as `tally doctor` says", async () => {
         for (const name of ["tally", "postgres", "template1"]) await site.postgres.sql("vacuum freeze", name);
       });
-      await until("the doctor is content", START_LIMIT_S * 2, async () => !/freeze|prepared/.test(await operator.quietly("with worker tally doctor || true")), 1000);
+      await until("the doctor is content", START_LIMIT_S * 2, async () => !/vacuum freeze/.test(await operator.quietly("with worker tally doctor || true")), 1000);
     },
   },
 ];
