@@ -56,7 +56,7 @@ export class Operator {
   async #bash(text, on) {
     const { bin, etc, postgres, standby } = this.site;
     const store = [postgres, standby].find((one) => one.name === on) ?? postgres;
-    const env = { PATH: `${bin}:${process.env.PATH}`, HOME: this.home, LANG: "C.UTF-8", MACHINE: on ?? "", PGHOST: store.folder, PGPORT: String(store.port) };
+    const env = { PATH: `${bin}:${process.env.PATH}`, HOME: this.home, LANG: "C.UTF-8", MACHINE: on ?? "", PGHOST: store.folder, PGPORT: String(store.port), PGUSER: "postgres" };
     return run("bash", ["-o", "pipefail", "-c", `. ${etc}/shell\n${this.#here(text)}`], { cwd: this.home, env });
   }
   // Types a command of the pages; `fill` puts values in the place of what the page leaves open (PID, MACHINE …).

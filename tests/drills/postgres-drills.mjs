@@ -245,6 +245,9 @@ export const POSTGRES_DRILLS = [
       await operator.types("sudo systemctl start tally-worker");
       await operator.types("sudo systemctl start tally");
     },
+    async check(site, load, result) {
+      result.then = `${(await missing(site, load)).length} votes lost`;
+    },
     after: rebuildStandby,
   },
   {
