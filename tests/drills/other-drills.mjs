@@ -4,6 +4,8 @@ import { existsSync, writeFileSync } from "node:fs";
 import https from "node:https";
 import { join } from "node:path";
 import { restartInTurn } from "./installation.mjs";
+import { NOT_READY } from "./postgres-drills.mjs";
+import { known } from "./prometheus.mjs";
 import { START_LIMIT_S, until } from "./waiting.mjs";
 
 const ROOT = new URL("../../", import.meta.url).pathname;
@@ -50,7 +52,7 @@ export const OTHER_DRILLS = [
     name: "Workers wedged",
     page: `${RUNBOOK}#workers-are-gone-or-behind`,
     breaks: "`kill -STOP` of both workers",
-    alert: "TallyDown",
+    alert: known(["TallyNoWorker"], ["TallyDown"]),
     break: (site) => site.workers.forEach((one) => one.signal("SIGSTOP")),
     async mend({ operator }) {
       const said = await operator.types("api http://127.0.0.1:8080/v1/status");
@@ -123,7 +125,7 @@ export const OTHER_DRILLS = [
     name: "A store's certificate expired",
     page: `${SECURITY}#rotating-secrets`,
     breaks: "Postgres' certificate is of yesterday, and connections end",
-    alert: ["TallyNotReady", "TallyVotesFailed", "TallyDown"],
+    alert: NOT_READY,
     async break(site) {
       const { postgres, authority } = site;
       const yesterday = new Date(Date.now() - 86_400_000).toISOString().replaceAll(/[-:T]/g, "").slice(0, 14);

@@ -4,6 +4,7 @@ import { once } from "node:events";
 import { closeSync, openSync, rmSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import { missing } from "./exact.mjs";
+import { known } from "./prometheus.mjs";
 import { run, START_LIMIT_S, until } from "./waiting.mjs";
 
 const RUNBOOK = "docs/operating/runbook.md";
@@ -14,7 +15,10 @@ const HOUR_SPACING_S = 59; // the most that a worker waits, which an hour's tran
 
 // Without Postgres a server takes no key that it has not seen for a minute, Prometheus' one included: then Prometheus
 // sees neither `tally_ready` nor anything else of it.
-const NOT_READY = ["TallyNotReady", "TallyVotesFailed", "TallyDown"];
+export const NOT_READY = known(["TallyPostgresUnavailable"], ["TallyNotReady", "TallyVotesFailed", "TallyDown"]);
+// Votes that find room in the files are stored, so a server comes and goes.
+const DISK_FULL = known(["TallyPostgresUnavailable", "TallyNotReady", "TallyVotesFailed"], NOT_READY);
+const STAYS_OPEN = known(["TallyTransactionStaysOpen"], []);
 
 // Someone's session, which holds what its statements took. It ends with the drill.
 async function session(site, name, statements) {
@@ -160,7 +164,9 @@ export const POSTGRES_DRILLS = [
     name: "A report for an hour",
     page: `${RUNBOOK}#a-lock-or-a-transaction-that-stays-open`,
     breaks: "a transaction holds a snapshot: for a minute here, with `LONG=1` for 20",
-    why: "votes and live counts go on; saved counts get late by at most a minute (`tally_save_spacing_seconds`), and below the limits of all alerts",
+    ...(STAYS_OPEN.length
+      ? { alert: STAYS_OPEN, shortened: [["tally_save_spacing_seconds >= 60", `tally_save_spacing_seconds >= ${SPACING_S}`], ["for: 10m", "for: 2s"]] }
+      : { why: "votes and live counts go on; saved counts get late by at most a minute (`tally_save_spacing_seconds`), and below the limits of all alerts" }),
     async break(site) {
       whileLocked.child = await session(site, "report", "begin isolation level repeatable read; select count(*) from item");
     },
@@ -189,7 +195,7 @@ export const POSTGRES_DRILLS = [
     name: "Postgres' disk full",
     page: `${RUNBOOK}#postgres-disk-is-full`,
     breaks: "something fills the disk of the tables; the WAL has another one",
-    alert: NOT_READY,
+    alert: DISK_FULL,
     needs: (site) => (site.postgres.hasDisk ? undefined : "only root can mount a small disk"),
     break(site) {
       const file = openSync(join(site.postgres.folder, "disk", "not-postgres"), "w");

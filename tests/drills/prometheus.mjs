@@ -5,7 +5,13 @@ import { Program } from "./programs.mjs";
 import { ALERT_LIMIT_S, freePort, START_LIMIT_S, until } from "./waiting.mjs";
 
 const ROOT = new URL("../../", import.meta.url).pathname;
-export const RULES = ["deploy/prometheus/tally-alerts.yml", "docs/operating/alerts.yml"].find((one) => existsSync(join(ROOT, one)));
+// DRILLS_RULES names another file: with your own thresholds, or other alerts.
+const PLACES = ["deploy/prometheus/tally-alerts.yml", "docs/operating/alerts.yml"].map((one) => join(ROOT, one));
+const RULES = process.env.DRILLS_RULES ?? PLACES.find(existsSync);
+const hasAlert = (name) => readFileSync(RULES, "utf8").includes(`- alert: ${name}\n`);
+
+// The first of these lists whose alerts the rules have all. A drill waits for any of that list.
+export const known = (...lists) => lists.find((names) => names.every(hasAlert)) ?? lists.at(-1);
 
 // The rules with other times and limits for one alert. Each text that is replaced must be there.
 export function shortened(rules, alert, changes) {
@@ -31,7 +37,7 @@ export class Prometheus {
     rmSync(this.folder, { recursive: true, force: true });
     mkdirSync(this.folder);
     this.port = await freePort();
-    const rules = readFileSync(join(ROOT, RULES), "utf8");
+    const rules = readFileSync(RULES, "utf8");
     writeFileSync(join(this.folder, "tally-alerts.yml"), changes.length ? shortened(rules, alert, changes) : rules);
     writeFileSync(join(this.folder, "tally.key"), this.key, { mode: 0o600 });
     const targets = (ports) => JSON.stringify(ports.map((port) => `127.0.0.1:${port}`));

@@ -1,6 +1,7 @@
 // Drills of the runbook's pages on Redis.
 import { copyFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
+import { known } from "./prometheus.mjs";
 import { Redis } from "./stores.mjs";
 import { restartInTurn } from "./installation.mjs";
 import { freePort, START_LIMIT_S, until } from "./waiting.mjs";
@@ -51,7 +52,7 @@ export const REDIS_DRILLS = [
     name: "Redis full",
     page: UNAVAILABLE,
     breaks: "`maxmemory` is what Redis uses",
-    alert: "TallyRedisUnavailable",
+    alert: known(["TallyRedisFull"], ["TallyRedisUnavailable"]),
     async break(site) {
       await site.redis.cli("config", "set", "maxmemory", "1mb");
     },

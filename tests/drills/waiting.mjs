@@ -4,7 +4,7 @@ import { once } from "node:events";
 import { createServer } from "node:net";
 
 export const START_LIMIT_S = 60; // until a program or a store answers
-export const ALERT_LIMIT_S = 400; // until Prometheus says that an alert fires
+export const ALERT_LIMIT_S = process.env.LONG === "1" ? 4_000 : 400; // until Prometheus says that an alert fires
 export const EXACT_LIMIT_S = 90; // until each count is exact again
 export const COMMAND_LIMIT_S = 120; // what one command of an operator may take
 const BETWEEN_MS = 50; // between two looks
