@@ -16,7 +16,7 @@ const HOUR_SPACING_S = 59; // the most that a worker waits, which an hour's tran
 // Without Postgres a server takes no key that it has not seen for a minute, Prometheus' one included: then Prometheus
 // sees neither `tally_ready` nor anything else of it.
 export const NOT_READY = known(["TallyPostgresUnavailable"], ["TallyNotReady", "TallyVotesFailed", "TallyDown"]);
-// Votes that find room in the files are stored, so a server comes and goes.
+// Votes that fit into the files are still stored, so a server is ready on and off.
 const DISK_FULL = known(["TallyPostgresUnavailable", "TallyNotReady", "TallyVotesFailed"], NOT_READY);
 const STAYS_OPEN = known(["TallyTransactionStaysOpen"], []);
 
