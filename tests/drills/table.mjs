@@ -40,9 +40,8 @@ const number = (value, digits = 1) => (value === undefined || value === null ? "
 
 function typed(steps) {
   const shown = [];
-  for (const { text, words, on, note: remark } of steps) {
-    const said = words ?? code(text) + (on ? ` on ${on.replace("_", " ")}` : "");
-    shown.push(remark ? `${said} (${remark})` : said);
+  for (const { text, words, on } of steps) {
+    shown.push(words ?? code(text) + (on ? ` on ${/_/.test(on) ? on.replace("_", " ") : `machine ${on}`}` : ""));
   }
   return shown.join("; ") || "nothing";
 }
