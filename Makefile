@@ -9,7 +9,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 SECONDS ?= 10
 RUNS ?= 10
 EXAMPLES ?= 30
-.PHONY: help run test repeat nightly test-browser prepare-browser test-proxies prepare-proxies test-dashboards prepare-dashboards test-generators test-kubernetes test-stores test-install lint fuzz bench bench-tables soak chaos mutants schemathesis client client-types queries schema image prepare prepare-tests prepare-client
+.PHONY: help run test repeat nightly test-browser prepare-browser test-proxies prepare-proxies test-dashboards prepare-dashboards drills prepare-drills test-generators test-kubernetes test-stores test-install lint fuzz bench bench-tables soak chaos mutants schemathesis client client-types queries schema image prepare prepare-tests prepare-client
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -64,6 +64,9 @@ test-proxies: prepare-proxies ## Make the documented calls through nginx, Apache
 test-dashboards: prepare-dashboards ## Ask a real Prometheus what the dashboard and the alerts ask, and see alerts fire: PROGRAMS=target/release
 	PROGRAMS=$(PROGRAMS) scripts/check-dashboards
 
+drills: prepare-drills ## Break a real installation, wait for each alert, do what the runbook says: ONLY='redis hung', LONG=1; an hour
+	scripts/drills
+
 test-generators: prepare-client ## Make clients with four public generators, and have each make ten calls to a real server
 	scripts/generators
 
@@ -111,6 +114,9 @@ prepare-proxies:
 
 prepare-dashboards:
 	@scripts/prepare tests client dashboards
+
+prepare-drills:
+	@scripts/prepare tests client drills
 
 prepare-client:
 	@scripts/prepare tests client
