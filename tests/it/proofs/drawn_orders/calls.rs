@@ -51,6 +51,8 @@ impl Item {
             .bind(vec![self.id.get(); values.len()])
             .bind(values)
             .bind(vec![self.id.get()])
+            // An API key, as of most votes.
+            .bind(1_i64)
             .fetch_one(&self.postgres)
             .await
             .expect("an insert");
