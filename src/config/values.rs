@@ -160,7 +160,7 @@ pub const PAGE_LIMIT: usize = 100_000;
 /// The most requests that `tally replay` has under way at once.
 pub const REPLAY_LIMIT_CONNECTIONS: usize = 4096;
 /// The most connections that a server may serve at once. Each may hold up to
-/// 256 KiB of what its client sends.
+/// 280 KiB of what its client sends.
 pub const SERVED_LIMIT_CONNECTIONS: usize = 1_000_000;
 /// The highest number of a column in a file of votes.
 pub const REPLAY_LIMIT_COLUMNS: usize = 1000;

@@ -128,7 +128,7 @@ export const POSTGRES_DRILLS = [
         if (really !== votes) throw new Error(`item ${item}: loss_item says ${votes}, missing are ${really}`);
       }
       if (!byItem) throw new Error("loss_item is empty");
-      result.then += `; ${said} votes lost, each of them in \`lost_votes\` and by item`;
+      result.then += `; ${said} votes lost, each of them in \`lost_votes\` of \`/v1/status\` and by item`;
       await load.ask("forget", lost);
       await site.operator.sql("owner", "truncate loss, loss_item");
     },

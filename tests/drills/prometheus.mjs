@@ -1,13 +1,12 @@
 // Prometheus with the alerts that Tally ships, with new data for each drill: no alert of an earlier one fires on.
-import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Program } from "./programs.mjs";
 import { ALERT_LIMIT_S, freePort, START_LIMIT_S, until } from "./waiting.mjs";
 
 const ROOT = new URL("../../", import.meta.url).pathname;
 // DRILLS_RULES names another file: with your own thresholds, or other alerts.
-const PLACES = ["deploy/prometheus/tally-alerts.yml", "docs/operating/alerts.yml"].map((one) => join(ROOT, one));
-const RULES = process.env.DRILLS_RULES ?? PLACES.find(existsSync);
+const RULES = process.env.DRILLS_RULES ?? join(ROOT, "deploy/prometheus/tally-alerts.yml");
 const hasAlert = (name) => readFileSync(RULES, "utf8").includes(`- alert: ${name}\n`);
 
 // The first of these lists whose alerts the rules have all. A drill waits for any of that list.
