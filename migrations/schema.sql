@@ -365,7 +365,7 @@ alter table voided add constraint voided_voiding_id_fkey FOREIGN KEY (voiding_id
 -- search_text(name text) returns text: sql, immutable, parallel safe
 -- search_vector(words text) returns tsvector: plpgsql, immutable, strict, parallel safe
 -- shown_name(name text) returns text: sql, immutable, parallel safe
--- undo_votes(p_voiding bigint, p_limit_votes integer, OUT xid bigint, OUT up_to bigint, OUT voided_votes integer, OUT items bigint[], OUT nets bigint[], OUT downs bigint[]) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
+-- undo_votes(p_voiding bigint, p_limit_votes integer, OUT xid bigint, OUT up_to bigint, OUT voided_votes integer, OUT items bigint[], OUT nets bigint[], OUT downs bigint[]) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off and jit=off, not for everyone
 -- use_api_key(p_hash bytea, OUT scopes text[], OUT left_micros bigint, OUT id bigint) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- void_votes(p_voiding bigint, p_limit_votes integer, p_limit_ids bigint, OUT xid bigint, OUT up_to bigint, OUT voided_votes integer, OUT items bigint[], OUT nets bigint[], OUT downs bigint[]) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
 -- vote_ids_are_new(lowest bigint) returns boolean: plpgsql, volatile

@@ -134,7 +134,8 @@ async fn broken_among(owner: impl PgExecutor<'_>, items: Option<&[i64]>) -> Resu
                   where vote_address.vote_id = vote.id and address_hash = any(voiding.address_hashes)))
               and (voiding.api_key_id is null or exists (
                   select from vote_api_key
-                  where vote_api_key.api_key_id = voiding.api_key_id and vote_ids @> vote.id))
+                  where vote_api_key.block = vote.id / 4096 and vote_api_key.api_key_id = voiding.api_key_id
+                    and vote_ids @> vote.id))
          where vote.item_id in (select id from given)
            and not exists (select from voided where voided.vote_id = vote.id)
            and not exists (
@@ -146,15 +147,18 @@ async fn broken_among(owner: impl PgExecutor<'_>, items: Option<&[i64]>) -> Resu
          from vote_address left join vote on vote.id = vote_address.vote_id
          where vote.id is null or vote.change_number % 2 = 1
          union all
-         select format('API key %s has vote %s in block %s, which is not there, takes one back or is in another block',
-                       api_key_id, noted.id, block)
-         from vote_api_key, unnest(vote_ids) as part, generate_series(lower(part), upper(part) - 1) as noted (id)
-         left join vote on vote.id = noted.id
-         where vote.id is null or vote.change_number % 2 = 1 or noted.id / 4096 <> block
+         select format('of API key %s in block %s, %s are noted, and some are not there, take a vote back or are in another block',
+                       api_key_id, block, vote_ids)
+         from vote_api_key
+         where (select sum(upper(part) - lower(part)) from unnest(vote_ids) as part)
+               <> (select count(*) from vote
+                   where vote.id between block * 4096 and block * 4096 + 4095 and vote.change_number % 2 = 0
+                     and vote_ids @> vote.id)
          union all
-         select format('vote %s was cast with %s API keys', noted.id, count(*))
-         from vote_api_key, unnest(vote_ids) as part, generate_series(lower(part), upper(part) - 1) as noted (id)
-         group by noted.id having count(*) > 1
+         select format('API keys %s and %s have votes of block %s in common', one.api_key_id, other.api_key_id, one.block)
+         from vote_api_key as one
+         join vote_api_key as other on other.block = one.block and other.ctid > one.ctid
+         where other.vote_ids && one.vote_ids
          union all
          select format('vote %s of %s on item %s was bought by %s ballots', vote.id, voter_id, item_id,
                        coalesce(bought, 0))
