@@ -33,6 +33,7 @@ impl RuledRecords {
     pub async fn judge(mut self, owner: &PgPool) -> anyhow::Result<Vec<String>> {
         let mut problems: Vec<String> = self.wrong_answers.iter().take(SHOWN).cloned().collect();
         problems.extend(testkit::rules::broken(owner).await?.into_iter().take(SHOWN));
+        problems.extend(testkit::rules::broken_keys(owner).await?.into_iter().take(SHOWN));
         problems.extend(self.wrong_numbers(owner).await?.into_iter().take(SHOWN));
         self.add_last_reads(owner).await?;
         let stored = rows::of_items(owner, &self.targets.items()).await?;

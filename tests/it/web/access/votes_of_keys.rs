@@ -129,6 +129,10 @@ async fn votes_of_a_leaked_key_are_voided_by_it_however_they_were_cast_and_those
         assert_eq!(item["vote_count"], count, "{item}");
     }
     assert_rules_hold(&tally.pool).await;
+    let keys = testkit::rules::broken_keys(&tally.pool)
+        .await
+        .expect("Postgres answers");
+    assert_eq!(keys, [""; 0]);
     let (_, again) = void(&tally, &by_key).await;
     assert_eq!(again["votes"], 0, "nothing is voided twice");
 
