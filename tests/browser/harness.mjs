@@ -6,10 +6,10 @@ import { once } from "node:events";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { createServer } from "node:http";
 import { createRequire } from "node:module";
-import { createServer as createSocket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { chromium } from "playwright-core";
+import { freePort } from "../ports.mjs";
 
 const program = process.env.BROWSER_TEST_PROGRAM;
 const WAIT_MS = 30_000; // the longest wait
@@ -20,15 +20,6 @@ export let browser, tally;
 const ports = {};
 const hosted = new Map();
 const servers = new Set();
-
-async function freePort() {
-  const socket = createSocket().listen(0, "127.0.0.1");
-  await once(socket, "listening");
-  const { port } = socket.address();
-  socket.close();
-  await once(socket, "close");
-  return port;
-}
 
 export async function eventually(check) {
   const end = Date.now() + WAIT_MS;

@@ -5,11 +5,12 @@ import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { chmodSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
-import { connect, createServer } from "node:net";
+import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { alerts, questions, text } from "./files.mjs";
+import { freePort } from "../ports.mjs";
 
 const programs = process.env.DASHBOARDS_TEST_PROGRAMS;
 const WAIT_LIMIT_MS = 60_000; // the longest wait for a program, a series or an alert
@@ -20,15 +21,6 @@ const running = [];
 const stopped = new Set(); // processes of the stores that hang
 let isVoting = false;
 let stores, server, worker, prometheus;
-
-async function freePort() {
-  const socket = createServer().listen(0, "127.0.0.1");
-  await once(socket, "listening");
-  const { port } = socket.address();
-  socket.close();
-  await once(socket, "close");
-  return port;
-}
 
 function start(command, args, env = {}) {
   const own = { ...process.env, ...env };

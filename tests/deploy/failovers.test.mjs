@@ -4,7 +4,8 @@ import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { Laboratory, PASSWORDS, Postgres, Redis, Server, deployed, eventually, freePort, get, installed, redisUsers } from "./stores.mjs";
+import { freePort } from "../ports.mjs";
+import { Laboratory, PASSWORDS, Postgres, Redis, Server, deployed, eventually, get, installed, redisUsers } from "./stores.mjs";
 
 const skip = !installed("haproxy") && "NOT CHECKED: deploy/haproxy-stores.cfg, haproxy is not installed";
 const SENTINELS = 3;

@@ -3,7 +3,8 @@ import assert from "node:assert/strict";
 import { chmodSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { IS_ROOT, Laboratory, PASSWORDS, Postgres, Redis, Server, deployed, eventually, freePort, get, installed } from "./stores.mjs";
+import { freePort } from "../ports.mjs";
+import { IS_ROOT, Laboratory, PASSWORDS, Postgres, Redis, Server, deployed, eventually, get, installed } from "./stores.mjs";
 
 const skip = !installed("pgbouncer") && "NOT CHECKED: deploy/pgbouncer.ini, pgbouncer is not installed";
 const laboratory = new Laboratory();

@@ -3,7 +3,8 @@
 import { chmodSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { imageEnvironment } from "./manifests.mjs";
-import { IS_ROOT, freePort, get, sleep } from "./stores.mjs";
+import { freePort } from "../ports.mjs";
+import { IS_ROOT, get, sleep } from "./stores.mjs";
 
 // Of its own mounts: all of the machine is read-only, and the volume is where the manifest says. Then root becomes the
 // pod's user for good. $1 the volume, $2 its mount path, $3 the user, $4 the group, $5 the files' group; then the command.

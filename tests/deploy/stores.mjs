@@ -2,10 +2,10 @@
 // folder. Whatever a test starts ends with it, also when the test is killed.
 import { spawn, spawnSync } from "node:child_process";
 import { chmodSync, copyFileSync, existsSync, linkSync, mkdirSync, mkdtempSync, openSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { freePort } from "../ports.mjs";
 
 export const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 export const IS_ROOT = process.getuid() === 0;
@@ -35,21 +35,6 @@ export async function eventually(what, look, limitMs = 20_000) {
     await sleep(50);
   }
   throw new Error(`not within ${limitMs} ms: ${what} (${why?.message ?? JSON.stringify(why)})`);
-}
-
-const given = new Set();
-/** A free port of loopback. None is given twice. */
-export async function freePort() {
-  for (;;) {
-    const server = createServer();
-    await new Promise((resolve, reject) => server.on("error", reject).listen(0, "127.0.0.1", resolve));
-    const { port } = server.address();
-    await new Promise((resolve) => server.close(resolve));
-    if (!given.has(port)) {
-      given.add(port);
-      return port;
-    }
-  }
 }
 
 // Debian's folder for servers is not in every user's PATH, and Postgres' programs are in none.
@@ -279,4 +264,3 @@ export async function get(url, limitMs = 3_000, headers = {}) {
     return { status: 0, text: `${error.cause?.code ?? error.message}`, ms: performance.now() - begin };
   }
 }
-

@@ -10,7 +10,8 @@ import { join } from "node:path";
 import { Operator, shellOfManual } from "./operator.mjs";
 import { endAll, Program } from "./programs.mjs";
 import { Authority, Postgres, Redis } from "./stores.mjs";
-import { freePort, START_LIMIT_S, until } from "./waiting.mjs";
+import { freePort } from "../ports.mjs";
+import { START_LIMIT_S, until } from "./waiting.mjs";
 
 const ROOT = new URL("../../", import.meta.url).pathname;
 const PROGRAMS = process.env.DRILLS_PROGRAMS;

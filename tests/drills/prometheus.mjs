@@ -2,7 +2,8 @@
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Program } from "./programs.mjs";
-import { ALERT_LIMIT_S, freePort, START_LIMIT_S, until } from "./waiting.mjs";
+import { freePort } from "../ports.mjs";
+import { ALERT_LIMIT_S, START_LIMIT_S, until } from "./waiting.mjs";
 
 const ROOT = new URL("../../", import.meta.url).pathname;
 // DRILLS_RULES names another file: with your own thresholds, or other alerts.

@@ -3,7 +3,8 @@ import { copyFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { known } from "./prometheus.mjs";
 import { Redis } from "./stores.mjs";
-import { freePort, START_LIMIT_S, until } from "./waiting.mjs";
+import { freePort } from "../ports.mjs";
+import { START_LIMIT_S, until } from "./waiting.mjs";
 
 const RUNBOOK = "docs/operating/runbook.md";
 const UNAVAILABLE = `${RUNBOOK}#redis-is-unavailable-or-full`;

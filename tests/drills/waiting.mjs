@@ -1,7 +1,5 @@
 // Waiting for a condition, never for a time. Each wait has a limit with a name and a unit.
 import { execFile } from "node:child_process";
-import { once } from "node:events";
-import { createServer } from "node:net";
 
 export const START_LIMIT_S = 60; // until a program or a store answers
 export const ALERT_LIMIT_S = process.env.LONG === "1" ? 4_000 : 400; // until Prometheus says that an alert fires
@@ -42,13 +40,4 @@ export function run(command, args, options = {}) {
     child.stdin.on("error", () => {}); // it ended without reading: its exit code says more
     child.stdin.end(options.input ?? "");
   });
-}
-
-export async function freePort() {
-  const socket = createServer().listen(0, "127.0.0.1");
-  await once(socket, "listening");
-  const { port } = socket.address();
-  socket.close();
-  await once(socket, "close");
-  return port;
 }

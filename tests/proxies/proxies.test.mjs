@@ -7,13 +7,13 @@ import { once } from "node:events";
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import http from "node:http";
 import https from "node:https";
-import { createServer as createSocket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { gunzipSync } from "node:zlib";
 import { CALLS, OTHER_ORIGIN } from "./calls.mjs";
 import { COMMANDS, HOST, PATH, PROXIES, installed } from "./proxies.mjs";
+import { freePort } from "../ports.mjs";
 
 const program = process.env.PROXIES_TEST_PROGRAM;
 const ANSWER_LIMIT_MS = 20_000; // the longest wait for an answer or an event
@@ -23,15 +23,6 @@ const folder = mkdtempSync(join(tmpdir(), "tally-proxies-"));
 chmodSync(folder, 0o755);
 const running = [];
 let names = 0;
-
-async function freePort() {
-  const socket = createSocket().listen(0, "127.0.0.1");
-  await once(socket, "listening");
-  const { port } = socket.address();
-  socket.close();
-  await once(socket, "close");
-  return port;
-}
 
 function start(command, args, at, env = {}) {
   mkdirSync(at, { recursive: true });
