@@ -88,6 +88,8 @@ async fn serve(settings: config::Serve) -> anyhow::Result<()> {
         super::migrate(&stores.database_url, "tally serve").await?;
     }
     super::check_for_server(&stores, "tally serve").await?;
+    let endpoint = settings.traces.otlp_endpoint.as_deref();
+    let traces = telemetry::Traces::start(endpoint, telemetry::Program::Server)?;
     let mut options = ServerOptions::from(&settings.server);
     if let Some(url) = &settings.server.operator_database_url {
         options.operator = Some(super::operator(url.as_str(), "tally serve operator")?);
@@ -96,7 +98,9 @@ async fn serve(settings: config::Serve) -> anyhow::Result<()> {
     // Before the server says that it runs: a reader of that line may stop it at once.
     let stop = shutdown::requested_or_deaf();
     tracing::info!(address = %server.address()?, "listening");
-    server.run(stop).await
+    let ended = server.run(stop).await;
+    traces.end().await;
+    ended
 }
 
 /// Has the system back this process with small pages.
@@ -170,8 +174,11 @@ async fn work(settings: config::SyncWorker) -> anyhow::Result<bool> {
     if let Some(listen) = settings.listen {
         web::serve_worker(listen, worker.clone(), metrics)?;
     }
+    let endpoint = settings.traces.otlp_endpoint.as_deref();
+    let traces = telemetry::Traces::start(endpoint, telemetry::Program::Worker)?;
     if settings.once {
         let (flushed, audit) = worker.once().await?;
+        traces.end().await;
         telemetry::print(format_args!("{flushed}{audit}"));
         return Ok(audit.wrong_items == 0);
     }
@@ -179,8 +186,9 @@ async fn work(settings: config::SyncWorker) -> anyhow::Result<bool> {
     let stop = shutdown::requested_or_deaf();
     warn_of_eviction(&stores).await?;
     tracing::info!(every = ?settings.worker.flush_every, audit = %settings.worker.audit_cron, "syncing");
-    sync::run(worker, &(&settings.worker).into(), stop).await?;
-    Ok(true)
+    let ended = sync::run(worker, &(&settings.worker).into(), stop).await;
+    traces.end().await;
+    ended.map(|()| true)
 }
 
 /// Warns if this Redis evicts counts when its memory is full.

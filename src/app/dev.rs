@@ -40,6 +40,8 @@ const DATABASE: &str = "tally";
 pub async fn run(settings: config::Dev) -> anyhow::Result<()> {
     let _reporting = tokio::spawn(telemetry::keep_reporting());
     let metrics = telemetry::init_metrics(&telemetry::Program::ALL)?;
+    let endpoint = settings.traces.otlp_endpoint.as_deref();
+    let traces = telemetry::Traces::start(endpoint, telemetry::Program::Server)?;
     // Listen for signals from here on, not from when the task first runs. Then a Ctrl-C while the stores
     // start stops them too.
     let (requested, hung_up) = (shutdown::requested_or_deaf(), shutdown::hung_up()?);
@@ -64,6 +66,7 @@ pub async fn run(settings: config::Dev) -> anyhow::Result<()> {
         let _ = stopped.wait_for(|stopped| *stopped).await;
     })
     .await;
+    traces.end().await;
     // No process is left behind, whatever happened.
     stores.stop().await;
     started

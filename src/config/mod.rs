@@ -25,8 +25,8 @@ pub use values::{
     SERVED_LIMIT_CONNECTIONS, SecretUrl, WRITER_STALL_LEAST,
 };
 use values::{
-    address_retention, choices, column, connections, duration, item_id, page, path, rate, rating, store_url,
-    title, writer_stall_limit,
+    address_retention, choices, collector_url, column, connections, duration, item_id, page, path, rate,
+    rating, store_url, title, writer_stall_limit,
 };
 
 use crate::domain::{ItemId, ItemName};
@@ -142,6 +142,20 @@ pub struct Logs {
     pub log_format: LogFormat,
 }
 
+/// Where traces go.
+#[derive(Args, Clone, Debug)]
+pub struct Traces {
+    /// A collector of OpenTelemetry, without the path, to send spans of batches and jobs to
+    #[arg(
+        long,
+        env = "OTEL_EXPORTER_OTLP_ENDPOINT",
+        hide_env_values = true,
+        value_parser = collector_url,
+        value_name = "URL"
+    )]
+    pub otlp_endpoint: Option<String>,
+}
+
 /// Counts votes exactly: each vote is a row in Postgres, and Redis counts it at once
 #[derive(Parser)]
 #[command(name = "tally", version = crate::telemetry::version(), propagate_version = true)]
@@ -205,6 +219,8 @@ pub struct Serve {
     pub stores: Stores,
     #[command(flatten)]
     pub server: Server,
+    #[command(flatten)]
+    pub traces: Traces,
 
     /// Bring the database's tables up to date first
     #[arg(long, env = "TALLY_MIGRATE", value_parser = clap::builder::BoolishValueParser::new())]
@@ -252,6 +268,8 @@ pub struct Dev {
     pub server: Server,
     #[command(flatten)]
     pub worker: Worker,
+    #[command(flatten)]
+    pub traces: Traces,
 }
 
 /// `tally migrate`.
@@ -418,6 +436,8 @@ pub struct SyncWorker {
     pub stores: Stores,
     #[command(flatten)]
     pub worker: Worker,
+    #[command(flatten)]
+    pub traces: Traces,
 
     /// Do one full flush and audit, then exit; exit code 0 only if nothing was wrong
     #[arg(long)]

@@ -57,6 +57,15 @@ pub fn store_url(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// Reads the address of a collector. An empty one is none, as OpenTelemetry's specification has it.
+pub fn collector_url(text: &str) -> Result<String, String> {
+    let text = store_url(text)?;
+    if text.is_empty() || text.starts_with("http://") {
+        return Ok(text);
+    }
+    Err("it begins with http:// and has no TLS: send spans to a collector near Tally".to_owned())
+}
+
 /// Reads an item's id.
 pub fn item_id(text: &str) -> Result<ItemId, String> {
     text.parse()

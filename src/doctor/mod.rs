@@ -16,8 +16,8 @@ use tokio::time::{Duration, timeout};
 pub use finding::{Finding, Level};
 
 use crate::domain::Moment;
-use crate::ledger::WorkerLedger;
-use crate::live::Redis;
+use crate::ledger::{PostgresFacts, WorkerLedger};
+use crate::live::{Redis, RedisFacts};
 use crate::telemetry::{Plain, Program};
 
 /// How long each store may take.
@@ -27,11 +27,22 @@ const LOOK_LIMIT: Duration = Duration::from_secs(30);
 #[derive(Debug, Serialize)]
 pub struct Report {
     findings: Vec<Finding>,
+    #[serde(skip)]
+    pub postgres: Option<Seen<PostgresFacts>>,
+    #[serde(skip)]
+    pub redis: Option<Seen<RedisFacts>>,
+}
+
+/// What a store says of itself, and when that came, by this machine's clock.
+#[derive(Debug)]
+pub struct Seen<Facts> {
+    pub facts: Facts,
+    pub at: Moment,
 }
 
 /// Looks at both stores.
 pub async fn look(ledger: &WorkerLedger, redis: &Redis) -> Report {
-    let (in_postgres, in_redis) = tokio::join!(
+    let ((in_postgres, postgres), (in_redis, redis)) = tokio::join!(
         ask(
             "Postgres",
             look_at_postgres(ledger),
@@ -45,13 +56,25 @@ pub async fn look(ledger: &WorkerLedger, redis: &Redis) -> Report {
     );
     let mut findings: Vec<Finding> = in_postgres.into_iter().chain(in_redis).collect();
     findings.sort_by_key(|finding| finding.level);
-    Report { findings }
+    Report {
+        findings,
+        postgres,
+        redis,
+    }
 }
 
 impl Report {
+    /// How many findings are of this level.
+    pub fn count(&self, level: Level) -> usize {
+        self.findings
+            .iter()
+            .filter(|finding| finding.level == level)
+            .count()
+    }
+
     /// Whether nothing is wrong.
     pub fn is_well(&self) -> bool {
-        self.findings.iter().all(|finding| finding.level != Level::Wrong)
+        self.count(Level::Wrong) == 0
     }
 }
 
@@ -72,21 +95,34 @@ impl fmt::Display for Report {
     }
 }
 
+/// What was found in a store, and what it says of itself; `None`: nothing.
+type Looked<Facts> = (Vec<Finding>, Option<Seen<Facts>>);
+
 /// Asks a store, for so long as it may take. `hung` is what to do if it does not answer.
-async fn ask(store: &str, looking: impl Future<Output = Vec<Finding>>, hung: &str) -> Vec<Finding> {
+async fn ask<Facts>(store: &str, looking: impl Future<Output = Looked<Facts>>, hung: &str) -> Looked<Facts> {
     let looked = timeout(LOOK_LIMIT, looking).await;
     looked.unwrap_or_else(|_| {
         let what = format!("{store} did not answer within {} s", LOOK_LIMIT.as_secs());
-        vec![Finding::wrong(what, hung)]
+        (vec![Finding::wrong(what, hung)], None)
     })
 }
 
-async fn look_at_postgres(ledger: &WorkerLedger) -> Vec<Finding> {
+async fn look_at_postgres(ledger: &WorkerLedger) -> Looked<PostgresFacts> {
     // It names what no program works with.
-    let unfit = ledger.check().await.err().filter(|error| error.is_unfit());
+    let (unfit, unreached) = match ledger.check().await {
+        Err(error) if error.is_unfit() => (Some(error), None),
+        Err(error) => (None, Some(error)),
+        Ok(()) => (None, None),
+    };
     let mut found: Vec<Finding> = unfit.iter().map(|error| refused("Postgres", error)).collect();
     match ledger.facts().await {
-        Ok(facts) => found.extend(of_postgres::findings(&facts, Moment::now())),
+        Ok(facts) => {
+            let at = Moment::now();
+            found.extend(of_postgres::findings(&facts, at));
+            return (found, Some(Seen { facts, at }));
+        }
+        // The first finding says why.
+        Err(_) if !found.is_empty() => {}
         Err(error) if error.is_not_migrated() => found.push(Finding::wrong(
             "Postgres has not all tables of this version",
             "tally migrate, with the owner's login",
@@ -96,27 +132,47 @@ async fn look_at_postgres(ledger: &WorkerLedger) -> Vec<Finding> {
                 true => "run tally migrate with the owner's login, and this with a login in tally_worker",
                 false => "see that it runs, and that DATABASE_URL is right",
             };
-            found.push(Finding::wrong(format!("Postgres: {error}"), remedy));
+            // A pool says only that no connection came in time.
+            let error = unreached.unwrap_or(error);
+            found.push(Finding::wrong(named("Postgres", &error), remedy));
         }
     }
-    found
+    (found, None)
 }
 
-async fn look_at_redis(redis: &Redis) -> Vec<Finding> {
+async fn look_at_redis(redis: &Redis) -> Looked<RedisFacts> {
     let unfit = redis.check(Program::Worker).await.err();
     let unfit = unfit.filter(|error| error.is_unfit() || error.is_refusal());
     let mut found: Vec<Finding> = unfit.iter().map(|error| refused("Redis", error)).collect();
     match redis.facts().await {
-        Ok(facts) => found.extend(of_redis::findings(&facts, Moment::now())),
-        Err(error) => found.push(Finding::wrong(
-            format!("Redis: {error}"),
-            "see that it runs, and that REDIS_URL and its user are right",
-        )),
+        Ok(facts) => {
+            let at = Moment::now();
+            found.extend(of_redis::findings(&facts, at));
+            (found, Some(Seen { facts, at }))
+        }
+        // The first finding says why.
+        Err(_) if !found.is_empty() => (found, None),
+        Err(error) => {
+            found.push(Finding::wrong(
+                named("Redis", &error),
+                "see that it runs, and that REDIS_URL and its user are right",
+            ));
+            (found, None)
+        }
     }
-    found
 }
 
 /// No program works with this store. The error says what would be right.
 fn refused(store: &str, error: &impl fmt::Display) -> Finding {
-    Finding::wrong(format!("{store}: {error}"), "what it says")
+    Finding::wrong(named(store, error), "what it says")
+}
+
+/// The error, with the store's name before it unless it begins with that.
+fn named(store: &str, error: &impl fmt::Display) -> String {
+    let error = error.to_string();
+    if error.starts_with(store) {
+        error
+    } else {
+        format!("{store}: {error}")
+    }
 }

@@ -18,6 +18,8 @@ const JOB_LIMIT: Duration = Duration::from_secs(3600);
 const AGE_LIMIT: i64 = 1_000_000_000;
 /// So much WAL kept for a standby that is gone fills disks.
 const SLOT_LIMIT_BYTES: i64 = 1 << 30;
+/// A standby that is further behind would lose so much in a failover, or cannot keep up.
+const STANDBY_LAG_LIMIT_BYTES: i64 = 64 << 20;
 /// Dead rows for each live one, in thousandths.
 const DEAD_LIMIT_PER_MILLE: i64 = 1000;
 /// As of the alert `TallyWatermarkLags`.
@@ -83,6 +85,27 @@ pub fn findings(facts: &PostgresFacts, now: Moment) -> Vec<Finding> {
         } else {
             Finding::wrong(format!("{what}: no commit is confirmed"), remedy)
         });
+    }
+    if let Some(behind) = facts
+        .standby_lag_bytes
+        .filter(|behind| *behind >= STANDBY_LAG_LIMIT_BYTES)
+    {
+        found.push(Finding::look(
+            format!("a standby is {} MB of WAL behind", behind / 1_000_000),
+            "see pg_stat_replication: its disk, the network, or a long query on it",
+        ));
+    }
+    if facts.archiving_fails {
+        found.push(Finding::wrong(
+            "WAL is not archived: the last try failed, so backups end there, and the disk fills",
+            "see Postgres' log and pg_stat_archiver; docs/operating/backup.md",
+        ));
+    }
+    if facts.is_plain {
+        found.push(Finding::look(
+            "votes and the password's login cross the network to Postgres in plain text",
+            "sslmode=verify-full in DATABASE_URL (docs/operating/stores.md, TLS)",
+        ));
     }
     if let Some(slots) = &facts.idle_slots {
         let what = format!(
@@ -212,6 +235,11 @@ pub fn findings(facts: &PostgresFacts, now: Moment) -> Vec<Finding> {
             "this login does not see how long others' transactions have been open: grant pg_read_all_stats for that",
         ));
     }
+    if !facts.archives {
+        found.push(Finding::well(
+            "Postgres archives no WAL itself: unless its service does, a restore goes back to the last backup (docs/operating/backup.md)",
+        ));
+    }
     if let Some(timeline @ 2..) = facts.timeline {
         found.push(Finding::well(format!(
             "Postgres is on timeline {timeline}: it was promoted, or restored to an earlier time. What had not come \
@@ -248,6 +276,10 @@ mod tests {
             synchronous_standby_names: "one".to_owned(),
             standbys: 1,
             synchronous_standbys: Some(1),
+            standby_lag_bytes: Some(0),
+            archives: true,
+            archiving_fails: false,
+            is_plain: false,
             idle_slots: None,
             slot_keeps_bytes: 0,
             prepared: 0,
@@ -288,7 +320,7 @@ mod tests {
     fn each_broken_thing_of_postgres_is_found_and_nothing_else() {
         type Break = fn(&mut PostgresFacts);
         let hour = |facts: &mut PostgresFacts| facts.oldest_transaction = Some(JOB_LIMIT);
-        let broken: [(Level, &str, Break); 28] = [
+        let broken: [(Level, &str, Break); 31] = [
             (Level::Wrong, "version 13", |facts| facts.version = 130_000),
             (Level::Wrong, "standby, which takes no votes", |facts| {
                 facts.is_standby = true
@@ -318,6 +350,11 @@ mod tests {
                 facts.audit_age = Some(JOB_LIMIT)
             }),
             (Level::Look, "was never done", |facts| facts.audit_age = None),
+            (Level::Look, "67 MB of WAL behind", |facts| {
+                facts.standby_lag_bytes = Some(STANDBY_LAG_LIMIT_BYTES);
+            }),
+            (Level::Wrong, "not archived", |facts| facts.archiving_fails = true),
+            (Level::Look, "plain text", |facts| facts.is_plain = true),
             (Level::Look, "replication slots", |facts| {
                 facts.idle_slots = Some("old".to_owned())
             }),

@@ -36,6 +36,23 @@ pub fn findings(facts: &RedisFacts, now: Moment) -> Vec<Finding> {
             "give Tally a Redis without cluster mode (docs/decisions/redis)",
         ));
     }
+    if facts.asks_no_password {
+        found.push(Finding::look(
+            "Redis asks for no password: whoever reaches it may change and delete counts",
+            "give it users with passwords (docs/operating/stores.md)",
+        ));
+    } else if facts.is_default_login {
+        found.push(Finding::look(
+            "the login default may do more with Redis than a program needs",
+            "give each program its own user (docs/operating/stores.md)",
+        ));
+    }
+    if facts.is_plain {
+        found.push(Finding::look(
+            "the password of Redis crosses the network in plain text",
+            "rediss:// in REDIS_URL (docs/operating/stores.md, TLS)",
+        ));
+    }
     if facts.policy != "noeviction" && !facts.policy.is_empty() {
         found.push(Finding::look(
             format!(
@@ -113,6 +130,9 @@ mod tests {
             evicted_keys: 0,
             saves: true,
             is_loading: false,
+            is_default_login: false,
+            asks_no_password: false,
+            is_plain: false,
             clients: 20,
             clients_limit: 10_000,
             now: now(),
@@ -129,7 +149,7 @@ mod tests {
     #[test]
     fn each_broken_thing_of_redis_is_found_and_nothing_else() {
         type Break = fn(&mut RedisFacts);
-        let broken: [(Level, &str, Break); 10] = [
+        let broken: [(Level, &str, Break); 13] = [
             (Level::Wrong, "version 5", |facts| {
                 facts.version = "5.0.7".to_owned()
             }),
@@ -138,6 +158,13 @@ mod tests {
                 facts.has_link = false
             }),
             (Level::Wrong, "cluster", |facts| facts.is_cluster = true),
+            (Level::Look, "login default", |facts| {
+                facts.is_default_login = true
+            }),
+            (Level::Look, "asks for no password", |facts| {
+                (facts.is_default_login, facts.asks_no_password) = (true, true);
+            }),
+            (Level::Look, "plain text", |facts| facts.is_plain = true),
             (Level::Look, "allkeys-lru", |facts| {
                 facts.policy = "allkeys-lru".to_owned()
             }),

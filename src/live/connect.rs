@@ -1,5 +1,6 @@
 //! How Tally connects to Redis.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use deadpool_redis::{Manager, Pool, Runtime};
@@ -85,6 +86,29 @@ impl Redis {
     /// The address of this Redis.
     pub(super) fn address(&self) -> &ConnectionAddr {
         self.client.get_connection_info().addr()
+    }
+
+    /// Whether it logs in as `default`.
+    pub(super) fn is_default_login(&self) -> bool {
+        let settings = self.client.get_connection_info().redis_settings();
+        settings.username().is_none_or(|name| name == "default")
+    }
+
+    /// Whether it connects without a password.
+    pub(super) fn asks_no_password(&self) -> bool {
+        let settings = self.client.get_connection_info().redis_settings();
+        settings.password().is_none()
+    }
+
+    /// Whether what it sends crosses a network in plain text.
+    pub(super) fn is_plain(&self) -> bool {
+        match self.address() {
+            ConnectionAddr::Tcp(host, _) => {
+                let is_loopback = |address: IpAddr| address.to_canonical().is_loopback();
+                host != "localhost" && !host.parse().is_ok_and(is_loopback)
+            }
+            _ => false,
+        }
     }
 
     /// The names of Tally's keys.

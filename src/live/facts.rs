@@ -23,6 +23,12 @@ pub struct RedisFacts {
     /// Whether the last snapshot and the last write of the append-only file went well.
     pub saves: bool,
     pub is_loading: bool,
+    /// Whether this login is `default`, who may do everything.
+    pub is_default_login: bool,
+    /// Whether Redis lets in whoever reaches it.
+    pub asks_no_password: bool,
+    /// Whether this connection crosses a network in plain text.
+    pub is_plain: bool,
     pub clients: u64,
     pub clients_limit: u64,
     pub now: Moment,
@@ -52,6 +58,9 @@ impl Redis {
             evicted_keys: number("evicted_keys"),
             saves: is("rdb_last_bgsave_status", "ok") && is("aof_last_write_status", "ok"),
             is_loading: number("loading") == 1,
+            is_default_login: self.is_default_login(),
+            asks_no_password: self.asks_no_password(),
+            is_plain: self.is_plain(),
             clients: number("connected_clients"),
             clients_limit: number("maxclients"),
             now: Moment::from_micros(seconds.saturating_mul(1_000_000).saturating_add(micros)),

@@ -17,7 +17,7 @@ use super::{SyncError, Worker};
 use crate::domain::{ActKind, ActOutcome, Count, ItemId, NewAct};
 use crate::ledger::{AuditRow, Job, JobLease, LedgerError, Losses, UnfitDatabase};
 use crate::live::Counter;
-use crate::telemetry::name;
+use crate::telemetry::{name, trouble};
 
 /// How often the audit looks again at counts that votes in flight may explain. The audit waits in
 /// between. On a quiescent system the first look finds them right.
@@ -180,11 +180,11 @@ impl Worker {
     pub(super) fn unless_votes_stay(rolled_up: Result<(), SyncError>) -> Result<(), SyncError> {
         match rolled_up {
             Err(SyncError::Ledger(error)) if error.is_lock_timeout() => {
-                tracing::warn!(%error, "votes were not rolled up: someone has locked what a roll-up writes");
+                trouble!(warn, %error; "votes were not rolled up: someone has locked what a roll-up writes");
                 Ok(())
             }
             Err(SyncError::Ledger(error @ LedgerError::Unfit(UnfitDatabase::Sequence(_)))) => {
-                tracing::warn!(%error, "votes were not rolled up");
+                trouble!(warn, %error; "votes were not rolled up");
                 Ok(())
             }
             ended => ended,

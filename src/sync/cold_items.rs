@@ -11,7 +11,7 @@ use super::{SyncError, Worker};
 use crate::domain::{CountDelta, ExactCount, ItemId, RedisTime, Revision, VoteId};
 use crate::ledger::{JobLease, LedgerError, Overtaken, RebuiltCount, SafeVoteId, SavedState, SavingProgress};
 use crate::live::LiveError;
-use crate::telemetry::name;
+use crate::telemetry::{name, trouble};
 
 /// How soon after the last roll-up the next one comes, while saved counts lack votes on cold items.
 pub(super) const COLD_ROLL_UP_EVERY: Duration = Duration::from_secs(1);
@@ -41,8 +41,6 @@ pub(super) struct ColdVotes(Mutex<Known>);
 struct Known {
     /// The last token that it saw. It stays when someone deletes it in Redis.
     token: Option<Token>,
-    /// Whether the last try to save failed. That is logged once.
-    is_failing: bool,
     /// Of this worker's last roll-ups, in order: a moment before it, and the last vote id that was drawn after
     /// that. Later votes were drawn after that moment.
     roll_ups: VecDeque<(SavedState, VoteId)>,
@@ -136,12 +134,6 @@ impl ColdVotes {
         let known = self.lock();
         let before = known.roll_ups.iter().rev().find(|(_, drawn)| *drawn <= watermark);
         before.map(|(moment, _)| moment.clone())
-    }
-
-    /// Notes how a try to save ended. Returns whether it is the first that failed.
-    fn tried(&self, has_failed: bool) -> bool {
-        let was_failing = std::mem::replace(&mut self.lock().is_failing, has_failed);
-        has_failed && !was_failing
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
@@ -254,14 +246,11 @@ impl Worker {
     /// Whether cold items were saved. The watermark must move all the same, since exact counts read what is
     /// beyond it. So only the loss of the lease is an error.
     fn noted(&self, saved: Result<(), SyncError>) -> Result<bool, SyncError> {
-        let is_first_failure = self.cold_votes.tried(saved.is_err());
         match saved {
             Ok(()) => Ok(true),
             Err(error @ SyncError::Ledger(LedgerError::Overtaken(Overtaken::LeaseLost(_)))) => Err(error),
             Err(error) => {
-                if is_first_failure {
-                    tracing::warn!(%error, "counts of cold items are not saved; trying again with each roll-up");
-                }
+                trouble!(warn, %error; "counts of cold items are not saved; trying again with each roll-up");
                 Ok(false)
             }
         }
@@ -389,12 +378,5 @@ mod tests {
         // Another vote on a cold item.
         assert_eq!(look("b", 19, 20, 12), ColdState::Behind);
         assert_eq!(look("b", 20, 30, 22), saved("b"));
-    }
-
-    #[test]
-    fn only_the_first_of_several_failures_is_news() {
-        let votes = ColdVotes::default();
-        let tries = [false, true, true, false, true].map(|has_failed| votes.tried(has_failed));
-        assert_eq!(tries, [false, true, false, false, true]);
     }
 }

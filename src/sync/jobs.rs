@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{SyncError, Worker};
 use crate::domain::Moment;
 use crate::ledger::{Job, JobLease, LedgerError, Overtaken, RunOutcome};
-use crate::telemetry::name;
+use crate::telemetry::{Span, name};
 
 /// How often a lease is renewed while its job runs: two renewals in a row may fail.
 pub(crate) const RENEW_EVERY: Duration = Duration::from_millis(2500);
@@ -102,6 +102,7 @@ impl Run<'_> {
         &self,
         work: impl Future<Output = Result<(T, Value), SyncError>>,
     ) -> Result<T, SyncError> {
+        let mut span = Span::begin(self.lease.job().name());
         let is_done = Notify::new();
         let working = async {
             let ended = work.await;
@@ -109,6 +110,10 @@ impl Run<'_> {
             ended
         };
         let (ended, ()) = tokio::join!(working, self.keep_renewing(&is_done));
+        if let Err(error) = &ended {
+            span.fail(error);
+        }
+        drop(span);
         let job = self.lease.job();
         let took = self.started.elapsed();
         let (said, details) = match &ended {

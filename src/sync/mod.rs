@@ -8,6 +8,7 @@
 //! - `schedule`: when each step is taken.
 //! - `timetable`: the audits of a worker, and when they are due.
 //! - `heartbeat`: says how the worker is.
+//! - `checkup`: what `tally doctor` finds, as metrics.
 //! - `health`: whether it does its work.
 //! - `shown_state`: what it shows while a pass runs.
 //! - `flush`: one scan over the index of unsaved counters.
@@ -31,6 +32,7 @@
 mod ages;
 mod audit;
 mod audit_verdict;
+mod checkup;
 mod cold_items;
 mod crashed_writers;
 mod delete_old_rows;

@@ -9,7 +9,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use super::roll_up::ROLL_UP_EVERY;
 use super::timetable::{Audits, Timetable};
 use super::{AuditReport, FlushReport, Repair, SyncError, Worker};
-use crate::telemetry::{name, trouble};
+use crate::telemetry::{Span, name, trouble};
 
 /// The most scans that `--once` makes until the system is quiescent. A rebuild in one scan may
 /// leave work for the next, and votes that keep coming leave work for ever.
@@ -53,6 +53,7 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     // Besides the passes, one of which may hang.
     let showing = tokio::spawn(worker.watch.clone().keep_showing());
+    let looking = tokio::spawn(worker.clone().keep_looking());
     // Besides the passes, too.
     let beating = tokio::spawn(worker.clone().keep_beating(audits));
     // A task of its own: it waits for transactions that write votes.
@@ -74,7 +75,7 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
             _ = ticks.tick() => {}
         }
         let began = Instant::now();
-        let mut passing = pin!(pass(&worker));
+        let mut passing = pin!(traced(pass(&worker)));
         let passed = tokio::select! {
             passed = &mut passing => passed,
             () = &mut stop => {
@@ -124,11 +125,25 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
     }
     worker.give_back_jobs().await;
     showing.abort();
+    looking.abort();
     beating.abort();
     // After the last heartbeat.
     let _ = beating.await;
     worker.stop_beating().await;
     Ok(())
+}
+
+/// A pass, with its span.
+async fn traced(
+    pass: impl Future<Output = Result<FlushReport, SyncError>>,
+) -> Result<FlushReport, SyncError> {
+    let mut span = Span::begin("flush");
+    let passed = pass.await;
+    match &passed {
+        Ok(report) => span.set_number("tally.counts", report.flushed),
+        Err(error) => span.fail(error),
+    }
+    passed
 }
 
 /// What the worker does at each tick.

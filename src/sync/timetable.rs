@@ -16,7 +16,7 @@ use tokio_cron_scheduler::{Job, JobScheduler, JobSchedulerError};
 use uuid::Uuid;
 
 use super::{AuditReport, Worker};
-use crate::telemetry::name;
+use crate::telemetry::{name, trouble};
 
 /// How long after a step of the clock the next audit may have its old time.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
@@ -69,7 +69,7 @@ impl Audits {
             Ok(None) => {}
             Err(error) => {
                 metrics::counter!(name::JOB_FAILURES, "job_name" => "audit").increment(1);
-                tracing::warn!(%error, "the audit failed; the next one comes as scheduled");
+                trouble!(warn, %error; "the audit failed; the next one comes as scheduled");
             }
         }
     }
@@ -116,7 +116,7 @@ impl Timetable {
             loop {
                 sleep(CHECK_EVERY).await;
                 if let Err(error) = self.check().await {
-                    tracing::warn!(%error, "the time of the next audit cannot be checked; trying again");
+                    trouble!(warn, %error; "the time of the next audit cannot be checked; trying again");
                 }
             }
         };

@@ -174,8 +174,23 @@ metrics! {
     /// `readers`: lists and pages; `probes`: readiness.
     POOL = "tally_postgres_pool_connections", Gauge of "connections", Server,
         "pool" in ["keys", "readers", "probes"], "state" in ["used", "idle"];
-    /// How far this server's clock is ahead of Postgres' clock, to half the time of a query.
-    CLOCK_AHEAD = "tally_clock_ahead_seconds", Gauge of "seconds", Server;
+    /// How far this program's clock is ahead of Postgres' clock, to the time of a query.
+    CLOCK_AHEAD = "tally_clock_ahead_seconds", Gauge of "seconds", Server Worker;
+    /// What `tally doctor` finds, as this worker sees the stores, once a minute; `wrong`: votes, counts or promises
+    /// suffer; `look`: someone should look at it.
+    DOCTOR_FINDINGS = "tally_doctor_findings", Gauge of "findings", Worker, "level" in ["wrong", "look"];
+    /// How far Redis' clock is ahead of this worker's, to the time of a command.
+    REDIS_CLOCK_AHEAD = "tally_redis_clock_ahead_seconds", Gauge of "seconds", Worker;
+    /// Memory that Redis uses, and its `maxmemory`; 0: none.
+    REDIS_MEMORY = "tally_redis_memory_bytes", Gauge of "bytes", Worker, "state" in ["used", "limit"];
+    /// Connections of all programs to Postgres, and its `max_connections`.
+    POSTGRES_CONNECTIONS = "tally_postgres_connections", Gauge of "connections", Worker, "state" in ["used", "limit"];
+    /// Size of Tally's database.
+    POSTGRES_SIZE = "tally_postgres_size_bytes", Gauge of "bytes", Worker;
+    /// Transactions since the oldest one that is not frozen. Postgres stops at about 2.1 billion.
+    UNFROZEN = "tally_postgres_unfrozen_transactions", Gauge of "transactions", Worker;
+    /// How long the oldest prepared transaction has been open; 0: there is none.
+    PREPARED_SECONDS = "tally_postgres_prepared_transaction_seconds", Gauge of "seconds", Worker;
     /// Always 1: which build this is.
     BUILD = "tally_build_info", Gauge of "1", Server Worker, "version" in [], "commit" in [];
     /// Live counts that were written behind to their items.

@@ -15,6 +15,7 @@ use crate::batching::take;
 use crate::domain::{NewVote, PostgresRun, VoteOutcome, VoteRequest, VoteSource};
 use crate::ledger::{InsertedBatch, VoteWriter};
 use crate::live::LiveCounts;
+use crate::telemetry::Span;
 
 /// The batch writers of one thread. They take turns at storing, so batches are as large as with one
 /// writer. While one counts and answers, the other stores.
@@ -65,7 +66,10 @@ impl BatchWriter {
             }
             self.metrics.depth.decrement(taken as f64);
             self.metrics.batch_votes.record(taken as f64);
+            let mut span = Span::begin("batch");
+            span.set_number("tally.votes", taken);
             let started = Instant::now();
+            let storing = span.call("store");
             let ready = self.writer.ready().await;
             if let Ok(ready) = &ready {
                 refuse_other_runs(&mut queued, ready.run(), &self.metrics.failed);
@@ -88,14 +92,17 @@ impl BatchWriter {
             self.metrics
                 .ledger_seconds
                 .record(started.elapsed().as_secs_f64());
+            drop(storing);
             drop(turn);
             match inserted {
                 None => unfinished.finish(),
                 Some(Ok(inserted)) => {
+                    let _counting = span.call("count");
                     self.finalize(&votes, &sources, inserted, answers, started).await;
                     unfinished.finish();
                 }
                 Some(Err(error)) => {
+                    span.fail(&error);
                     let answers = answers.into_iter().map(|(.., answer)| answer);
                     unfinished.fail(&error, answers, &self.metrics.failed);
                 }

@@ -18,6 +18,7 @@ use crate::batching::take;
 use crate::domain::{CountDelta, ItemId, Refusal, StoredVote, VoteRequest, VoteSource, VoterId};
 use crate::ledger::{DecidedBatch, Decision, VoteRow, VoteWriter};
 use crate::live::LiveCounts;
+use crate::telemetry::Span;
 
 /// The most requests in one batch. The locks of its rules are held until the batch is stored.
 pub const DECIDE_LIMIT_REQUESTS: usize = 256;
@@ -99,7 +100,10 @@ impl DecisionWriter {
 
     /// Decides, stores, counts and answers a batch. Keeps what to ask again.
     async fn decide_batch(&mut self, mut batch: Vec<QueuedRequest>) {
+        let mut span = Span::begin("decisions");
+        span.set_number("tally.requests", batch.len());
         let started = Instant::now();
+        let storing = span.call("store");
         let ready = self.writer.ready().await;
         if let Ok(ready) = &ready {
             refuse_other_runs(&mut batch, ready.run(), &self.metrics.failed);
@@ -123,14 +127,17 @@ impl DecisionWriter {
         self.metrics
             .ledger_seconds
             .record(started.elapsed().as_secs_f64());
+        drop(storing);
         match decided {
             Ok(decided) => {
+                let _counting = span.call("count");
                 let full: Vec<ItemId> = full_items(&requests, &decided);
                 self.finalize(&requests, queued, decided, started).await;
                 unfinished.finish();
                 full.into_iter().for_each(|item| self.full.note(item));
             }
             Err(error) => {
+                span.fail(&error);
                 unfinished.fail(&error, queued.into_iter().flatten(), &self.metrics.failed);
             }
         }

@@ -23,4 +23,4 @@ pub mod rules;
 pub mod stores;
 mod waiting;
 
-pub use waiting::{LOOK_EVERY, eventually, until};
+pub use waiting::{CONDITION_LIMIT, LOOK_EVERY, eventually, until};

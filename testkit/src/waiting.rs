@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 /// How long [`eventually`] waits.
 /// No test measures this: a slow machine only waits longer.
-const CONDITION_LIMIT: Duration = Duration::from_secs(60);
+pub const CONDITION_LIMIT: Duration = Duration::from_secs(60);
 /// How often a condition is checked.
 pub const LOOK_EVERY: Duration = Duration::from_millis(10);
 

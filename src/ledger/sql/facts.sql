@@ -14,6 +14,17 @@ select current_setting('server_version_num')::int                          as "v
        (select count(*) from pg_stat_replication where sync_state in ('sync', 'quorum')) as "synchronous_standbys!",
        (select count(*) from pg_stat_replication)                          as "standbys!",
        (select bool_and(sync_state is not null) from pg_stat_replication)  as sees_standbys,
+       -- Of the standby that is furthest behind. A standby that copies a base backup has no replay_lsn yet.
+       (select max(case when pg_is_in_recovery() then 0
+                        else pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn) end)::bigint
+        from pg_stat_replication)                                          as standby_lag_bytes,
+       current_setting('archive_mode') <> 'off'                            as "archives!",
+       -- Whether the last try failed.
+       (select coalesce(last_failed_time > coalesce(last_archived_time, '-infinity'), false) from pg_stat_archiver)
+                                                                           as archiving_fails,
+       -- Null: through a Unix socket, or not seen.
+       host(inet_client_addr())                                            as client_address,
+       (select ssl from pg_stat_ssl where pid = pg_backend_pid())          as is_encrypted,
        (select max(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn))::bigint
         from pg_replication_slots where not active and not pg_is_in_recovery()) as slot_keeps_bytes,
        (select string_agg(slot_name, ', ') from pg_replication_slots where not active) as idle_slots,

@@ -1,5 +1,6 @@
 //! What an installation's Postgres is like, for `tally doctor`.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use super::WorkerLedger;
@@ -21,6 +22,14 @@ pub struct PostgresFacts {
     pub synchronous_standby_names: String,
     pub standbys: i64,
     pub synchronous_standbys: Option<i64>,
+    /// Of the standby that is furthest behind.
+    pub standby_lag_bytes: Option<i64>,
+    /// Whether WAL goes to an archive, for a restore to any time.
+    pub archives: bool,
+    /// Whether the last try to archive a file of WAL failed.
+    pub archiving_fails: bool,
+    /// Whether this login's connection crosses a network in plain text.
+    pub is_plain: bool,
     pub idle_slots: Option<String>,
     pub slot_keeps_bytes: i64,
     pub prepared: i64,
@@ -60,6 +69,12 @@ fn duration(micros: i64) -> Duration {
     Duration::from_micros(u64::try_from(micros).unwrap_or_default())
 }
 
+fn is_loopback(address: &str) -> bool {
+    address
+        .parse::<IpAddr>()
+        .is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
 impl WorkerLedger {
     /// What this login sees of its Postgres.
     ///
@@ -83,6 +98,11 @@ impl WorkerLedger {
             synchronous_standby_names: row.synchronous_standby_names,
             standbys: row.standbys,
             synchronous_standbys: sees_standbys.then_some(row.synchronous_standbys),
+            standby_lag_bytes: row.standby_lag_bytes,
+            archives: row.archives,
+            archiving_fails: row.archives && row.archiving_fails == Some(true),
+            is_plain: row.is_encrypted == Some(false)
+                && row.client_address.is_some_and(|from| !is_loopback(&from)),
             idle_slots: row.idle_slots,
             slot_keeps_bytes: row.slot_keeps_bytes.unwrap_or_default(),
             prepared: row.prepared,

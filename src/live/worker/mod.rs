@@ -31,6 +31,11 @@ impl Counters {
         Self { redis }
     }
 
+    /// The Redis that has them.
+    pub fn redis(&self) -> &Redis {
+        &self.redis
+    }
+
     /// See [`Redis::check`].
     pub async fn check(&self) -> Result<(), LiveError> {
         self.redis.check(Program::Worker).await

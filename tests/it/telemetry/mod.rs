@@ -1,7 +1,8 @@
-//! The metrics: each one moves with its condition.
+//! The metrics: each one moves with its condition. And the traces.
 //! Metrics are the process's own, so no other test may run in this process.
 
 mod server;
+mod traces;
 mod worker;
 
 use crate::helpers::eventually;
