@@ -17,6 +17,8 @@ export const TOOLS = [
   ["give-backend", "KEY", "gives the backend another API key: it votes with this one from then on"],
 ];
 
+const LOOK = "You look at the installation, as each week.";
+
 const sedOf = (words) => words.map(([from, to]) => `s|${from.replaceAll(".", "\\.")}|${to}|g\n`).join("");
 
 const JOURNALCTL = (folder) => `#!/usr/bin/env bash
@@ -125,7 +127,7 @@ export function typedBy({ folder }) {
 }
 
 // What woke the person: the alerts as Prometheus gives them, or what someone reports.
-export function wakingOf(alerts, report) {
+export function wakingOf(alerts, report = LOOK) {
   if (alerts.length === 0) return report;
   return alerts.map(({ labels: { alertname, ...labels }, annotations }) => {
     const lines = Object.entries({ ...annotations, labels: Object.entries(labels).map(([name, value]) => `${name}="${value}"`).join(", ") });

@@ -262,7 +262,6 @@ export const POSTGRES_DRILLS = [
     page: `${RUNBOOK}#postgres-disk-is-full`,
     breaks: "transaction ids are 1.26 billion further (`pg_resetwal`), and the slot of a standby that is gone keeps vacuum from them",
     why: "no metric of Tally shows it, and nothing fails yet: `tally doctor` finds it",
-    report: "You look at the installation, as each week.",
     async before(site, load) {
       const { postgres, standby } = site;
       await load.ask("pause");
