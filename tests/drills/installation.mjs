@@ -15,7 +15,7 @@ import { START_LIMIT_S, until } from "./waiting.mjs";
 
 const ROOT = new URL("../../", import.meta.url).pathname;
 const PROGRAMS = process.env.DRILLS_PROGRAMS;
-const MACHINES = ["one", "two"]; // of servers and workers
+export const MACHINES = ["one", "two"]; // of servers and workers
 const sites = new Set();
 
 const read = (path) => readFileSync(join(ROOT, path), "utf8");
@@ -70,6 +70,7 @@ export class Installation {
     await this.#listen();
     this.operator = new Operator(this);
     await this.postgres.make();
+    this.leads = { postgres: this.postgres, redis: this.redis };
     await Promise.all([this.postgres.start(), this.redis.start(), this.#startProxy()]);
     await this.postgres.sql(`alter role postgres password '${this.passwords.DBA}'; create role tally login createrole password '${this.passwords.OWNER}';
 grant tally to postgres; create database tally owner tally`, "postgres");
@@ -160,6 +161,7 @@ grant tally to postgres; create database tally owner tally`, "postgres");
   }
   // Lets the name of a store lead to another machine. Open connections stay, as with DNS, unless they are `cut`.
   async moveName(name, machine, { cut = false } = {}) {
+    this.leads[name] = machine;
     await this.proxySays(`set server ${name}/primary addr 127.0.0.1 port ${machine.port}`);
     if (cut) await this.proxySays(`shutdown sessions server ${name}/primary`);
   }
@@ -168,8 +170,7 @@ grant tally to postgres; create database tally owner tally`, "postgres");
     this.control = http.createServer(async (request, answer) => {
       const { pathname, searchParams } = new URL(request.url, "http://site");
       try {
-        await this.#systemctl(pathname.slice(1).split("+").filter((word) => !word.startsWith("-")), searchParams.get("machine"));
-        answer.end();
+        answer.end(await this.#systemctl(pathname.slice(1).split("+").filter((word) => !word.startsWith("-")), searchParams.get("machine")));
       } catch (error) {
         answer.writeHead(500).end(`${error.message}\n`);
       }
@@ -177,22 +178,27 @@ grant tally to postgres; create database tally owner tally`, "postgres");
     await new Promise((resolve) => this.control.listen(join(this.folder, "control"), resolve));
   }
   async #systemctl([verb, ...units], machine) {
-    const at = machine ? [MACHINES.indexOf(machine)] : [0, 1];
+    const here = (programs) => programs.filter((_, at) => !machine || MACHINES[at] === machine);
+    const stores = (primary, ...others) => (machine ? [primary, ...others].filter((one) => one.name === machine) : [primary]);
     const known = {
-      tally: () => at.map((one) => this.servers[one]),
-      "tally-worker": () => at.map((one) => this.workers[one]),
-      postgresql: () => [[this.postgres, this.standby].find((one) => one.name === machine) ?? this.postgres],
-      "redis-server": () => [[this.redis, this.replica].find((one) => one.name === machine) ?? this.redis],
+      tally: () => here(this.servers),
+      "tally-worker": () => here(this.workers),
+      postgresql: () => stores(this.postgres, this.standby),
+      "redis-server": () => stores(this.redis, this.replica),
     };
-    for (const unit of units) {
-      if (!known[unit]) throw new Error(`Unit ${unit}.service not found.`);
-      await Promise.all(known[unit]().map(async (one) => {
+    let said = "";
+    for (const unit of units.map((one) => one.replace(/\.service$/, ""))) {
+      const programs = known[unit]?.() ?? [];
+      if (programs.length === 0) throw new Error(`Unit ${unit}.service not found.`);
+      await Promise.all(programs.map(async (one) => {
         const program = one.program ?? one;
+        if (["status", "is-active"].includes(verb)) said += `${program.name}: ${unit}.service is ${program.runs ? `active (running), process ${program.pid}` : "inactive (dead)"}\n`;
         if (["stop", "restart", "disable"].includes(verb)) await program.stop(unit === "postgresql" ? "SIGINT" : "SIGTERM");
-        if (["start", "restart"].includes(verb)) await one.start();
+        if (["start", "restart", "enable"].includes(verb)) await one.start();
         if (verb === "reload") program.signal("SIGHUP");
       }));
     }
+    return said;
   }
   // Mounts a small disk for a folder. Only root may: gives whether it is there.
   mount(path, mebibytes, { uid = 0, gid = 0 }) {

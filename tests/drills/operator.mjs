@@ -40,6 +40,12 @@ export function shellOfManual(site) {
   }, block);
 }
 
+// What the pages type as they do everywhere, and what stands for it here. `at`: the machine with a server and a worker.
+export function wordsHere({ etc, opt, serverPorts, workerPorts }, at = 0) {
+  return [["/etc/tally", etc], ["/opt/tally/0.1.0", opt],
+    ["http://127.0.0.1:8080", `http://127.0.0.1:${serverPorts[at]}`], ["http://127.0.0.1:9090", `http://127.0.0.1:${workerPorts[at]}`]];
+}
+
 export class Operator {
   typed = [];
 
@@ -48,11 +54,7 @@ export class Operator {
     this.home = join(site.folder, "home");
     mkdirSync(this.home);
   }
-  #here(text) {
-    const { etc, opt, serverPorts, workerPorts } = this.site;
-    return text.replaceAll("/etc/tally", etc).replaceAll("/opt/tally/0.1.0", opt)
-      .replaceAll("http://127.0.0.1:8080", `http://127.0.0.1:${serverPorts[0]}`).replaceAll("http://127.0.0.1:9090", `http://127.0.0.1:${workerPorts[0]}`);
-  }
+  #here = (text) => wordsHere(this.site).reduce((line, [from, to]) => line.replaceAll(from, to), text);
   async #bash(text, on) {
     const { bin, etc, postgres, standby } = this.site;
     const store = [postgres, standby].find((one) => one.name === on) ?? postgres;

@@ -11,6 +11,7 @@ const RUNBOOK = "docs/operating/runbook.md";
 const FAILOVER = "docs/operating/failover.md";
 const BEHIND = 300; // votes that the standby lacks
 const SPACING_S = 3; // 0.05 × 60 s: a transaction of a minute, as the page asks for
+const NOT_POSTGRES = "export.csv"; // someone's file on Postgres' disk
 const HOUR_SPACING_S = 59; // the most that a worker waits, which an hour's transaction reaches
 
 // Without Postgres a server takes no key that it has not seen for a minute, Prometheus' one included: then Prometheus
@@ -198,7 +199,7 @@ export const POSTGRES_DRILLS = [
     alert: DISK_FULL,
     needs: (site) => (site.postgres.hasDisk ? undefined : "only root can mount a small disk"),
     break(site) {
-      const file = openSync(join(site.postgres.folder, "disk", "not-postgres"), "w");
+      const file = openSync(join(site.postgres.folder, "disk", NOT_POSTGRES), "w");
       const block = Buffer.alloc(64 * 1024);
       for (let size = block.length; size >= 1024;) {
         try {
@@ -212,7 +213,7 @@ export const POSTGRES_DRILLS = [
     },
     async mend(site) {
       const { operator, postgres } = site;
-      await operator.does("makes space: moves what is not Postgres'", () => rmSync(join(postgres.folder, "disk", "not-postgres")));
+      await operator.does("makes space: moves what is not Postgres'", () => rmSync(join(postgres.folder, "disk", NOT_POSTGRES)));
       await operator.sql("owner", "select failed_count, last_failed_wal, last_failed_time from pg_stat_archiver;");
     },
   },

@@ -68,9 +68,13 @@ scrape_configs:
     const { result } = await this.#get(`query?query=${encodeURIComponent(expression)}`);
     return result.length ? Number(result[0].value[1]) : undefined;
   }
-  async firing() {
+  // What fires, as Prometheus gives it: with labels and annotations.
+  async alerts() {
     const { alerts } = await this.#get("alerts");
-    return [...new Set(alerts.filter((one) => one.state === "firing").map((one) => one.labels.alertname))].sort();
+    return alerts.filter((one) => one.state === "firing");
+  }
+  async firing() {
+    return [...new Set((await this.alerts()).map((one) => one.labels.alertname))].sort();
   }
   // Waits until one of these fires, and gives it.
   fires = (alerts) => until(`${alerts.join(" or ")} fires`, ALERT_LIMIT_S, async () => {

@@ -1,5 +1,5 @@
 // Drills of the runbook's pages on Redis.
-import { copyFileSync, rmSync } from "node:fs";
+import { copyFileSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { known } from "./prometheus.mjs";
 import { Redis } from "./stores.mjs";
@@ -11,7 +11,7 @@ const UNAVAILABLE = `${RUNBOOK}#redis-is-unavailable-or-full`;
 const VOTES_BETWEEN = 500; // votes that Redis forgets with an old file
 
 // "After a restart of Redis", step 1.
-async function afterRestart({ operator }) {
+export async function afterRestart({ operator }) {
   const users = await operator.types("redis acl list");
   for (const user of ["server", "worker", "operator"]) if (!users.includes(`user ${user} on`)) throw new Error(`no user ${user}: ${users}`);
   if (!/noeviction/.test(await operator.types("redis config get maxmemory-policy"))) throw new Error("the policy is not noeviction");
@@ -23,6 +23,13 @@ async function makeUsers(site, redis) {
   if (/user worker on/.test(await redis.cli("acl", "list"))) return;
   await site.operator.quietly(`with passwords /opt/tally/0.1.0/redis-users | sed 's/^user/ACL SETUSER/' | REDISCLI_AUTH= redis-cli ${address} --tls --cacert ${site.authority.file}`);
   await redis.cli("config", "rewrite");
+}
+
+// A node of a Redis Cluster, as another team may have one.
+export async function makeCluster(site) {
+  site.cluster ??= new Redis(site, "redis_3", await freePort(), { isCluster: true });
+  await site.cluster.start();
+  await makeUsers(site, site.cluster);
 }
 
 export const REDIS_DRILLS = [
@@ -119,11 +126,7 @@ export const REDIS_DRILLS = [
     page: `${RUNBOOK}#what-a-program-refuses-at-its-start`,
     breaks: "the name leads to a node of a Redis Cluster",
     alert: "TallyRedisUnavailable",
-    async before(site) {
-      site.cluster ??= new Redis(site, "redis_cluster", await freePort(), { isCluster: true });
-      await site.cluster.start();
-      await makeUsers(site, site.cluster);
-    },
+    before: makeCluster,
     break: (site) => site.moveName("redis", site.cluster, { cut: true }),
     async mend(site) {
       await until("ready says what it is", START_LIMIT_S, async () => /Cluster/.test((await site.readyOf(0)).detail));
@@ -143,11 +146,11 @@ export const REDIS_DRILLS = [
       };
       await more();
       await site.redis.cli("save");
-      copyFileSync(join(site.redis.folder, "dump.rdb"), join(site.folder, "old.rdb"));
+      copyFileSync(join(site.redis.folder, "dump.rdb"), join(site.folder, "copy.rdb"));
       await more();
     },
     async break(site) {
-      copyFileSync(join(site.folder, "old.rdb"), join(site.redis.folder, "dump.rdb"));
+      renameSync(join(site.folder, "copy.rdb"), join(site.redis.folder, "dump.rdb"));
       await site.redis.cli("debug", "reload", "nosave");
     },
     async mend(site) {

@@ -7,11 +7,12 @@ import { join } from "node:path";
 const ROOT = new URL("../../", import.meta.url).pathname;
 const NOTES = join(ROOT, "target", "drills.json");
 const PAGE = join(ROOT, "docs", "drills.md");
+const BY_HAND = "## On call\n"; // from here on
 
 const readNotes = () => (existsSync(NOTES) ? JSON.parse(readFileSync(NOTES, "utf8")) : []);
 
 // Which commit the programs are of: they know it if they were built with TALLY_COMMIT.
-function commit() {
+export function commit() {
   const said = execFileSync(join(process.env.DRILLS_PROGRAMS, "tally"), ["--version"]).toString();
   return process.env.DRILLS_COMMIT ?? /commit (\S+?)\)/.exec(said)?.[1].slice(0, 7) ?? "unknown";
 }
@@ -62,6 +63,8 @@ export function writeTable(drills) {
   const days = [...new Set(rows.map((one) => one.at.slice(0, 10)))].join(", ");
   const done = rows.filter((one) => !one.notDone);
   const refused = done.reduce((sum, one) => sum + Object.entries(one.tallies).filter(([what]) => !["acknowledged", "not sent"].includes(what)).reduce((votes, [, count]) => votes + count, 0), 0);
+  const written = readFileSync(PAGE, "utf8");
+  const byHand = written.slice(written.indexOf(BY_HAND)); // what no run writes
   writeFileSync(PAGE, `# Drills
 
 For the operator who wants to know what an alert looks like, and whoever changes the [runbook](operating/runbook.md). \`make drills\` breaks a real installation in miniature on purpose, waits for the alert in a real Prometheus, types what the page says, and waits until each acknowledged vote is counted once.
@@ -75,6 +78,7 @@ ${days}, commit ${rows[0].commit}, ${cpus().length} processors: ${done.length} d
 | drill | what breaks | alert | fired after s | what the operator does | exact after s | ready ms |
 |---|---|---|--:|---|--:|--:|
 ${rows.map(row).join("\n")}
-`);
+
+${byHand}`);
   console.log("docs/drills.md is written");
 }
