@@ -9,7 +9,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 SECONDS ?= 10
 RUNS ?= 10
 EXAMPLES ?= 30
-.PHONY: help run test repeat nightly test-browser prepare-browser test-proxies prepare-proxies test-dashboards prepare-dashboards drills on-call prepare-drills test-generators test-kubernetes test-stores test-install lint fuzz bench bench-tables soak chaos mutants schemathesis client client-types queries schema image prepare prepare-tests prepare-client
+.PHONY: help run test sizing repeat nightly test-browser prepare-browser test-proxies prepare-proxies test-dashboards prepare-dashboards drills on-call prepare-drills test-generators test-kubernetes test-stores test-install lint fuzz bench bench-tables soak chaos mutants schemathesis client client-types queries schema image prepare prepare-tests prepare-client
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -66,6 +66,10 @@ test-dashboards: prepare-dashboards ## Ask a real Prometheus what the dashboard 
 
 drills: prepare-drills ## Break a real installation, wait for each alert, do what the runbook says: ONLY='redis hung', LONG=1; an hour
 	scripts/drills
+
+sizing: ## How long workers take for a ledger of a million items and five million votes: ITEMS=…, VOTES=…
+	$(CARGO) build --locked --release --bins
+	scripts/sizing $(or $(ITEMS),1000000) $(or $(VOTES),5000000) $(or $(PROGRAMS),target/release)
 
 on-call: prepare-drills ## Be on call: something breaks, and you mend it with the manual alone: SEED=7, NUMBER=2, ONLY='redis'
 	@scripts/drills on-call

@@ -88,7 +88,7 @@ async fn serve(settings: config::Serve) -> anyhow::Result<()> {
         super::migrate(&stores.database_url, "tally serve").await?;
     }
     super::check_for_server(&stores, "tally serve").await?;
-    let endpoint = settings.traces.otlp_endpoint.as_deref();
+    let endpoint = settings.traces.otel_exporter_otlp_endpoint.as_deref();
     let traces = telemetry::Traces::start(endpoint, telemetry::Program::Server)?;
     let mut options = ServerOptions::from(&settings.server);
     if let Some(url) = &settings.server.operator_database_url {
@@ -174,7 +174,7 @@ async fn work(settings: config::SyncWorker) -> anyhow::Result<bool> {
     if let Some(listen) = settings.listen {
         web::serve_worker(listen, worker.clone(), metrics)?;
     }
-    let endpoint = settings.traces.otlp_endpoint.as_deref();
+    let endpoint = settings.traces.otel_exporter_otlp_endpoint.as_deref();
     let traces = telemetry::Traces::start(endpoint, telemetry::Program::Worker)?;
     if settings.once {
         let (flushed, audit) = worker.once().await?;

@@ -40,7 +40,7 @@ const DATABASE: &str = "tally";
 pub async fn run(settings: config::Dev) -> anyhow::Result<()> {
     let _reporting = tokio::spawn(telemetry::keep_reporting());
     let metrics = telemetry::init_metrics(&telemetry::Program::ALL)?;
-    let endpoint = settings.traces.otlp_endpoint.as_deref();
+    let endpoint = settings.traces.otel_exporter_otlp_endpoint.as_deref();
     let traces = telemetry::Traces::start(endpoint, telemetry::Program::Server)?;
     // Listen for signals from here on, not from when the task first runs. Then a Ctrl-C while the stores
     // start stops them too.

@@ -153,7 +153,7 @@ pub struct Traces {
         value_parser = collector_url,
         value_name = "URL"
     )]
-    pub otlp_endpoint: Option<String>,
+    pub otel_exporter_otlp_endpoint: Option<String>,
 }
 
 /// Counts votes exactly: each vote is a row in Postgres, and Redis counts it at once

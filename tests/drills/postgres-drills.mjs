@@ -18,7 +18,7 @@ const HOUR_SPACING_S = 59; // the most that a worker waits, which an hour's tran
 // sees neither `tally_ready` nor anything else of it.
 export const NOT_READY = known(["TallyPostgresUnavailable"], ["TallyNotReady", "TallyVotesFailed", "TallyDown"]);
 // Votes that fit into the files are still stored, so a server is ready on and off.
-const DISK_FULL = known(["TallyPostgresUnavailable", "TallyNotReady", "TallyVotesFailed"], NOT_READY);
+const DISK_FULL = known(["TallyPostgresDiskFull", "TallyPostgresUnavailable", "TallyNotReady", "TallyVotesFailed"], NOT_READY);
 const STAYS_OPEN = known(["TallyTransactionStaysOpen"], []);
 
 // Someone's session, which holds what its statements took. It ends with the drill.
@@ -182,7 +182,7 @@ export const POSTGRES_DRILLS = [
     name: "A prepared transaction forgotten",
     page: `${RUNBOOK}#a-lock-or-a-transaction-that-stays-open`,
     breaks: "`prepare transaction` with a lock on an item's row",
-    alert: "TallySavedCountsOld",
+    alert: ["TallyPreparedTransactionOpen", "TallySavedCountsOld"],
     async break(site) {
       await site.postgres.sql("begin; select 1 from item order by id limit 1 for update; prepare transaction 'forgotten'");
     },
@@ -261,8 +261,9 @@ export const POSTGRES_DRILLS = [
     name: "Wraparound near",
     page: `${RUNBOOK}#postgres-disk-is-full`,
     breaks: "transaction ids are 1.26 billion further (`pg_resetwal`), and the slot of a standby that is gone keeps vacuum from them",
-    why: "no metric of Tally shows it, and nothing fails yet: `tally doctor` finds it",
-    async before(site, load) {
+    alert: "TallyTransactionIdsRunOut",
+    shortened: [["for: 10m", "for: 20s"]],
+    async break(site, load, restart) {
       const { postgres, standby } = site;
       await load.ask("pause");
       await postgres.sql("select pg_create_physical_replication_slot('forgotten')", "postgres");
@@ -276,8 +277,8 @@ export const POSTGRES_DRILLS = [
       await standby.copy(postgres);
       await site.untilReady();
       await load.ask("resume");
+      restart();
     },
-    break: () => {},
     notice: (site) => until("the doctor finds both", START_LIMIT_S, async () => {
       const said = await site.operator.quietly("with worker tally doctor || true");
       return /vacuum freeze/.test(said) && /slots that nobody uses \(forgotten\)/.test(said);
