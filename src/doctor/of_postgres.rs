@@ -186,7 +186,7 @@ pub fn findings(facts: &PostgresFacts, now: Moment) -> Vec<Finding> {
     if facts.workers == 0 {
         found.push(Finding::wrong(
             "no worker runs: counts are not saved, and reports grow old",
-            "start sync-worker",
+            "start sync-worker; one that hangs needs a restart: sudo systemctl restart tally-worker",
         ));
     } else if facts.workers == 1 {
         found.push(Finding::look(
@@ -231,8 +231,9 @@ pub fn findings(facts: &PostgresFacts, now: Moment) -> Vec<Finding> {
     }
     found.extend(clock("Postgres", facts.now, now));
     if facts.oldest_transaction.is_none() {
-        found.push(Finding::well(
-            "this login does not see how long others' transactions have been open: grant pg_read_all_stats for that",
+        found.push(Finding::look(
+            "this login does not see how long others' transactions have been open, nor how far standbys lag",
+            "as an administrator: grant pg_read_all_stats to this login",
         ));
     }
     if !facts.archives {
@@ -401,13 +402,14 @@ mod tests {
         }
         let hidden = PostgresFacts {
             synchronous_standbys: None,
+            standby_lag_bytes: None,
             oldest_transaction: None,
             ..facts()
         };
-        let found = findings(&hidden, now());
+        let (level, what) = only(findings(&hidden, now()));
         assert!(
-            found.iter().all(|one| one.level == Level::Well),
-            "what is not seen is not said: {found:?}"
+            level == Level::Look && what.contains("does not see"),
+            "of what is not seen, only that is said: {what}"
         );
         let restored = PostgresFacts {
             timeline: Some(2),

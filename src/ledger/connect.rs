@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions};
 use sqlx::{Connection, PgExecutor};
 
@@ -102,7 +103,10 @@ impl Database {
             ),
             ("lock_timeout", shown(lock_limit)),
         ]);
+        // sqlx would log each slow statement with its text, kilobytes at a time: while a table is locked, two every
+        // five seconds. The metrics have the times, and Postgres' own log what is slow.
         let options = options
+            .disable_statement_logging()
             .application_name(application_name)
             .options(session.options());
         let of_many = PgPoolOptions::new().max_connections(POOL_LIMIT_CONNECTIONS);

@@ -163,9 +163,9 @@ async fn send(client: reqwest::Client, request: Request<Bytes>) -> Result<Respon
         .map_err(reqwest::Error::without_url)?;
     let mut body = Vec::new();
     while let Some(chunk) = answer.chunk().await.map_err(reqwest::Error::without_url)? {
-        let room = ANSWER_LIMIT_BYTES.saturating_sub(body.len());
-        body.extend_from_slice(&chunk[..chunk.len().min(room)]);
-        if room == 0 {
+        let left = ANSWER_LIMIT_BYTES.saturating_sub(body.len());
+        body.extend_from_slice(&chunk[..chunk.len().min(left)]);
+        if left == 0 {
             break;
         }
     }

@@ -190,6 +190,8 @@ grant tally to postgres; create database tally owner tally`, "postgres");
     for (const unit of units.map((one) => one.replace(/\.service$/, ""))) {
       const programs = known[unit]?.() ?? [];
       if (programs.length === 0) throw new Error(`Unit ${unit}.service not found.`);
+      const gone = programs.find(({ name }) => name === this.gone);
+      if (gone) throw new Error(`connect to host ${gone.name}: No route to host`);
       await Promise.all(programs.map(async (one) => {
         const program = one.program ?? one;
         if (["status", "is-active"].includes(verb)) said += `${program.name}: ${unit}.service is ${program.runs ? `active (running), process ${program.pid}` : "inactive (dead)"}\n`;

@@ -232,6 +232,8 @@ async function main() {
   say(`${file} says what you have.\nAbout 200 votes a second come. Within some minutes something wakes you.`);
 
   const { alerts } = await session.break(exercise.one);
+  // A script leaves a machine that is gone alone. A person would start it again.
+  site.gone = exercise.one.gone?.(site);
   tell("Nothing woke you yet.");
   if (alerts.length) await site.prometheus.fires(alerts);
   else await exercise.one.notice?.(site, session.load);

@@ -81,6 +81,7 @@ export const POSTGRES_DRILLS = [
     name: "Postgres failed over, standby synchronous",
     page: `${FAILOVER}#fail-over`,
     breaks: "the primary is gone; its standby has each vote",
+    gone: (site) => site.postgres.name,
     alert: NOT_READY,
     before: (site) => synchronous(site, site.standby.name),
     break: (site) => site.postgres.program.kill(),
@@ -96,6 +97,7 @@ export const POSTGRES_DRILLS = [
     name: "Postgres failed over, standby behind",
     page: `${FAILOVER}#votes-were-lost`,
     breaks: "the primary is gone; its standby lacks some hundred votes",
+    gone: (site) => site.postgres.name,
     alert: NOT_READY,
     async break(site, load, restart) {
       await site.standby.sql("alter system set primary_conninfo = ''", "postgres");

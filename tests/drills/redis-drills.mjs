@@ -84,6 +84,7 @@ export const REDIS_DRILLS = [
     name: "Redis failed over",
     page: `${RUNBOOK}#a-failover-of-redis`,
     breaks: "the primary's machine is gone; its replica has neither users nor policy",
+    gone: (site) => site.redis.name,
     alert: "TallyRedisUnavailable",
     break: (site) => site.redis.program.kill(),
     async mend(site) {
@@ -123,7 +124,7 @@ export const REDIS_DRILLS = [
   },
   {
     name: "Redis' name leads to a Cluster",
-    page: `${RUNBOOK}#what-a-program-refuses-at-its-start`,
+    page: "docs/operating/refusals.md#what-a-program-refuses-at-its-start",
     breaks: "the name leads to a node of a Redis Cluster",
     alert: "TallyRedisUnavailable",
     before: makeCluster,

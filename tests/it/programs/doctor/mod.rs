@@ -11,7 +11,12 @@ use crate::helpers::programs::{Program, TALLY, command, run, start_server, start
 use crate::helpers::stores::Stores;
 
 /// What every test's installation has: each is of one machine, for a short time.
-const OF_TESTS: [&str; 3] = ["fsync", "shows no standby", "one worker runs"];
+const OF_TESTS: [&str; 4] = [
+    "fsync",
+    "shows no standby",
+    "one worker runs",
+    "does not see how long",
+];
 
 /// The exit code, and what it says of what is not well, but for what every test's installation has.
 async fn doctor(stores: &Stores) -> (Option<i32>, Vec<String>) {
