@@ -93,14 +93,11 @@ export const REDIS_DRILLS = [
       const said = await operator.types("redis -h MACHINE info replication", { fill });
       if (!/role:slave/.test(said)) throw new Error(said);
       await operator.types("redis -h MACHINE replicaof no one", { fill });
+      await operator.types("with passwords /opt/tally/0.1.0/redis-users | sed 's/^user/ACL SETUSER/' | redis -h MACHINE", { fill });
+      await operator.types("redis -h MACHINE config set maxmemory-policy noeviction", { fill });
+      await operator.types("redis -h MACHINE config rewrite", { fill });
       await operator.does("moves the name of Redis to the replica", () => site.moveName("redis", replica));
       [site.redis, site.replica] = [replica, site.redis];
-      const knowsPassword = /NOAUTH/.test(await operator.quietly("REDISCLI_AUTH= with admin redis-cli -h " + fill.MACHINE + " --tls --cacert " + site.authority.file + " ping"));
-      if (!knowsPassword) await operator.does("puts `#` before the line in `redis.env`", () => site.setPassword(false));
-      await operator.types("with passwords /opt/tally/0.1.0/redis-users | sed 's/^user/ACL SETUSER/' | redis");
-      await operator.does("takes the `#` out again", () => site.setPassword(true));
-      await operator.types("redis config set maxmemory-policy noeviction");
-      await operator.types("redis config rewrite");
       await afterRestart(site);
     },
     async after(site) {
