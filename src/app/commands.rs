@@ -177,8 +177,10 @@ async fn work(settings: config::SyncWorker) -> anyhow::Result<bool> {
     let endpoint = settings.traces.otel_exporter_otlp_endpoint.as_deref();
     let traces = telemetry::Traces::start(endpoint, telemetry::Program::Worker)?;
     if settings.once {
-        let (flushed, audit) = worker.once().await?;
+        let ended = worker.once().await;
+        // Also after a failure: then someone wants the spans.
         traces.end().await;
+        let (flushed, audit) = ended?;
         telemetry::print(format_args!("{flushed}{audit}"));
         return Ok(audit.wrong_items == 0);
     }

@@ -103,7 +103,7 @@ pub fn findings(facts: &PostgresFacts, now: Moment) -> Vec<Finding> {
     }
     if facts.is_plain {
         found.push(Finding::look(
-            "votes and the password's login cross the network to Postgres in plain text",
+            "votes cross the network to Postgres in plain text",
             "sslmode=verify-full in DATABASE_URL (docs/operating/stores.md, TLS)",
         ));
     }
