@@ -14,7 +14,11 @@ fn file(name: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_setting_that_the_deployment_files_name_is_one() {
     let mut help = String::new();
-    for (program, arguments) in [(TALLY, vec!["serve", "--help"]), (SYNC_WORKER, vec!["--help"])] {
+    for (program, arguments) in [
+        (TALLY, vec!["serve", "--help"]),
+        (TALLY, vec!["item", "make", "--help"]),
+        (SYNC_WORKER, vec!["--help"]),
+    ] {
         let mut command = command(program, None);
         command.args(arguments);
         help += &text(&run(command).await.stdout);
@@ -133,10 +137,10 @@ fn server_and_workers_of_the_compose_file_share_one_redis_and_one_key_prefix() {
     );
     assert_eq!(
         compose.matches("<<: *keys").count(),
-        3,
-        "Redis' users, server, and the workers' anchor"
+        4,
+        "Redis' users, server, operator, and the workers' anchor"
     );
-    assert_eq!(compose.matches("@redis:6379/0").count(), 2, "one Redis");
+    assert_eq!(compose.matches("@redis:6379/0").count(), 3, "one Redis");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -235,5 +239,6 @@ fn each_program_of_the_compose_file_has_a_login_of_its_own() {
     for scheme in ["postgres://", "redis://"] {
         assert_eq!(login_of("server", scheme), "server");
         assert_eq!(login_of("sync-worker-1", scheme), "worker");
+        assert_eq!(login_of("operator", scheme), "operator");
     }
 }
