@@ -9,7 +9,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 SECONDS ?= 10
 RUNS ?= 10
 EXAMPLES ?= 30
-.PHONY: help run test sizing repeat nightly test-browser prepare-browser test-proxies prepare-proxies test-dashboards prepare-dashboards drills on-call prepare-drills test-generators test-kubernetes test-stores test-install lint fuzz bench bench-tables soak chaos mutants schemathesis client client-types queries schema image prepare prepare-tests prepare-client
+.PHONY: help run test sizing repeat nightly test-browser prepare-browser test-proxies prepare-proxies test-dashboards prepare-dashboards drills on-call prepare-drills test-generators test-kubernetes test-stores test-install lint fuzz bench bench-tables soak chaos mutants schemathesis client client-types reports queries schema image prepare prepare-tests prepare-client
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -97,6 +97,9 @@ test-browser: prepare-browser ## Test the pages in Chromium on real servers: PIC
 
 client-types: prepare-client ## Generate the TypeScript client's types from the description
 	scripts/client types
+
+reports: ## Time the queries of docs/reports.md on 10 million votes and compare them with naive ones: VOTES=…, ITEMS=…; 15 minutes
+	scripts/reports $(VOTES) $(ITEMS)
 
 queries: prepare ## Check the queries against a database and note their types in .sqlx
 	scripts/queries

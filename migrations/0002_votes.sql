@@ -40,6 +40,10 @@ create unique index vote_once on vote (item_id, voter_id, change_number)
 create index vote_in_poll on vote (poll_id, voter_id, item_id, change_number) where poll_id is not null;
 -- No number is given twice.
 create unique index vote_number on vote (item_id, number) where number is not null;
+-- Votes of some time, for reports. Block ranges cost a vote next to nothing: their ids are about in the
+-- order of their times. Minmax-multi keeps ranges apart where imported votes are old.
+create index vote_created_at on vote using brin (created_at timestamptz_minmax_multi_ops)
+    with (pages_per_range = 32, autosummarize = on);
 -- Changes and retractions, for the audit. They are few.
 create index vote_change on vote (id) where change_number > 0;
 
@@ -136,6 +140,32 @@ create table voiding (
     api_key_id     bigint,
     constraint voiding_is_of_something
         check (num_nonnulls(voter_id, item_id, cast_from, cast_until, address_hashes, api_key_id) > 0)
+);
+
+-- Imports of votes from files. A chunk of the file and how far the import is are stored in one transaction, so
+-- each line is stored once, wherever a program dies.
+create table import (
+    id             bigint generated always as identity primary key,
+    -- SHA-256 of the file's bytes and of what says how they are read: the same file is imported once.
+    file_hash      bytea not null unique
+                   constraint import_file_hash_length check (octet_length(file_hash) = 32),
+    -- The file's name, for a human reader.
+    file_name      text not null
+                   constraint import_file_name_length check (char_length(file_name) between 1 and 1000),
+    started_at     timestamptz not null default now(),
+    -- Of a file that `tally export` wrote: of which Tally its votes are, and between which ids. Null: of others.
+    source         text,
+    after_vote_id  bigint,
+    until_vote_id  bigint,
+    -- The line up to which it is done.
+    done_line      bigint not null default 0,
+    -- Votes of the file that are new, and votes that were there already.
+    stored_votes   bigint not null default 0,
+    repeated_votes bigint not null default 0,
+    -- Lines that could not be stored.
+    refused_lines  bigint not null default 0,
+    -- When the end of the file was reached. Null: not yet.
+    ended_at       timestamptz
 );
 
 -- The votes that were voided.

@@ -5,8 +5,8 @@
 create table watermark (
     -- Always true: there is one row.
     one        boolean primary key default true constraint watermark_is_one check (one),
-    -- Every vote with an id up to this one is in its item's audited count, and in `recent_change` if it
-    -- is of the last day.
+    -- Every vote with an id up to this one is in its item's audited count; in `recent_change` or
+    -- `day_change`; and in `total_change`.
     vote_id    bigint not null default 0,
     -- How many votes those are.
     vote_total bigint not null default 0,
@@ -33,26 +33,61 @@ create table audited_count (
 -- of a row in the same page (HOT).
 with (fillfactor = 50);
 
--- Recent changes of counts, for top lists: votes up to the watermark. The transaction that moves the
--- watermark adds to them. No count depends on them.
+-- What votes changed on an item lately, for top lists, histories and reports: votes up to the watermark. The
+-- transaction that moves the watermark adds to it. No count depends on it. A row of the ledger that takes a
+-- vote back counts when it was taken back.
 create table recent_change (
     item_id   bigint not null,
     -- The votes that were cast from this time on, by the database's clock …
     starts_at timestamptz not null,
-    -- … for so many minutes: 5, or 60 once that is longer than an hour ago.
+    -- … for so many minutes: 5, or 60 once that is longer than an hour ago. Once the day, by UTC, has ended
+    -- for 25 hours, a worker moves the row to `day_change`.
     minutes   smallint not null
               constraint recent_change_minutes check (minutes in (5, 60)),
     -- Up-votes and down-votes that were cast, less those that were taken back.
     ups       bigint not null,
     downs     bigint not null,
+    -- How many were taken back.
+    ups_taken_back   bigint not null default 0,
+    downs_taken_back bigint not null default 0,
     -- It also finds the changes of a poll's items.
     primary key (item_id, starts_at, minutes)
 )
--- Two columns change often, and no index has them (HOT, as in `audited_count`). Most rows are of past
+-- Its sums change often, and no index has them (HOT, as in `audited_count`). Most rows are of past
 -- spans and hardly change any more, so there is less free space.
 with (fillfactor = 70);
 -- All items of a time; and old rows, which a worker looks for every few seconds.
 create index recent_change_starts_at on recent_change (minutes, starts_at);
+
+-- The same by day, for reports. What is too old for `recent_change` is here: with it, all votes up to the
+-- watermark. Kept for ever, also if votes are archived.
+create table day_change (
+    item_id          bigint not null,
+    -- By UTC.
+    day              date not null,
+    -- As in `recent_change`.
+    ups              bigint not null,
+    downs            bigint not null,
+    ups_taken_back   bigint not null default 0,
+    downs_taken_back bigint not null default 0,
+    primary key (item_id, day)
+)
+-- A vote that is rolled up late is added to its day.
+with (fillfactor = 80);
+-- All items of some days. Rows come about in the order of days.
+create index day_change_day on day_change using brin (day);
+
+-- The same of all items together, for ever.
+create table total_change (
+    -- When the quarter of an hour begins. The hours and days of every time zone are whole quarters.
+    starts_at        timestamptz primary key,
+    -- As in `recent_change`.
+    ups              bigint not null,
+    downs            bigint not null,
+    ups_taken_back   bigint not null,
+    downs_taken_back bigint not null
+)
+with (fillfactor = 70);
 
 -- In which epoch counts are saved. A worker raises the number before it invalidates the counters of
 -- another epoch. From then on Postgres takes no count that was read before: a worker may have stalled

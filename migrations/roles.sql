@@ -28,7 +28,7 @@ begin
     execute format('grant usage on schema %I to tally_server, tally_worker, tally_report, tally_operator', current_schema());
 end $$;
 
-revoke all on table item, audited_count, open_item, open_poll, vote, rule, place, ballot, idempotency_key, api_key, act, vote_address, vote_api_key, recent_change, voiding, voided, watermark, epoch, identity, incarnation, writer_connection, worker, job, job_run, loss, loss_item, _sqlx_migrations
+revoke all on table item, audited_count, open_item, open_poll, vote, rule, place, ballot, idempotency_key, api_key, act, vote_address, vote_api_key, recent_change, day_change, total_change, import, voiding, voided, watermark, epoch, identity, incarnation, writer_connection, worker, job, job_run, loss, loss_item, _sqlx_migrations
     from tally_server, tally_worker, tally_report, tally_operator;
 -- Only cast_votes calls it.
 revoke all on function decide_votes from tally_server;
@@ -102,8 +102,9 @@ grant select (id) on identity to tally_server, tally_worker;
 grant select (id, vote_count, down_count, counted_at, xmin), update (vote_count, down_count, counted_at) on item to tally_worker;
 grant select, insert, update (vote_count, down_count) on audited_count to tally_worker;
 grant select (id, item_id, value, change_number, created_at) on vote to tally_worker;
--- Recent changes, for top lists.
-grant select, insert, update (ups, downs), delete on recent_change to tally_worker;
+-- What changed when.
+grant select, insert, update (ups, downs, ups_taken_back, downs_taken_back), delete on recent_change to tally_worker;
+grant select, insert, update (ups, downs, ups_taken_back, downs_taken_back) on day_change, total_change to tally_worker;
 -- The last id that was drawn.
 grant select on sequence vote_id_seq to tally_worker;
 grant select (vote_id, vote_total, saved_vote_id, reached_at), update (vote_id, vote_total, saved_vote_id, reached_at) on watermark to tally_worker;
@@ -139,7 +140,10 @@ grant select (id, name, scopes, created_at, expires_at, last_used_at, revoked_at
 grant execute on function end_api_key to tally_operator;
 grant insert (voter_id, item_id, cast_from, cast_until, reason, until_vote_id, address_hashes, api_key_id) on voiding to tally_operator;
 grant execute on function votes_to_void, void_votes, undo_votes to tally_operator;
-grant select (id, key, vote_count, down_count, counted_at) on item to tally_operator;
+-- `tally import` stores votes, items and polls through functions, too, and counts as `tally void` does.
+grant select, insert (file_hash, file_name, source, after_vote_id, until_vote_id), update (ended_at) on import to tally_operator;
+grant execute on function import_votes, import_items, import_polls, reserve_ids to tally_operator;
+grant select (id, key, name, vote_count, down_count, counted_at) on item to tally_operator;
 grant select on audited_count to tally_operator;
 grant usage, select on sequence vote_id_seq to tally_operator;
 grant select (vote_id) on watermark to tally_operator;
@@ -152,6 +156,40 @@ grant select (id) on identity to tally_operator;
 -- Reports read all items, all votes, the rules, voidings and recent changes. They read no ballots:
 -- a ballot's hash says who had it. They read no addresses: of a voiding, they read everything but
 -- its address hashes.
-grant select on item, audited_count, open_item, open_poll, vote, rule, place, voided, vote_api_key, recent_change, loss, loss_item to tally_report;
+grant select on item, audited_count, open_item, open_poll, vote, rule, place, voided, import, vote_api_key, recent_change, day_change, total_change, loss, loss_item to tally_report;
 grant select (id, voter_id, item_id, cast_from, cast_until, reason, created_at, until_vote_id, done_vote_id,
               undone_vote_id, api_key_id) on voiding to tally_report;
+-- `tally export` says of which Tally its rows are, and up to which vote.
+grant select (id) on identity to tally_report;
+grant select (vote_id, vote_total, reached_at) on watermark to tally_report;
+grant select (reached_at) on watermark to tally_operator;
+
+-- The views of migrations/report.sql have the owner's rights. They are in the schema that shows this Tally's items.
+do $$
+declare
+    shown name;
+    one name;
+begin
+    select pg_namespace.nspname into shown
+    from pg_class
+    join pg_namespace on pg_namespace.oid = pg_class.relnamespace
+    where pg_class.relname = 'items' and pg_namespace.nspname in ('report', current_schema() || '_report')
+      and exists (
+          select from pg_rewrite
+          join pg_depend on pg_depend.classid = 'pg_rewrite'::regclass and pg_depend.objid = pg_rewrite.oid
+          where pg_rewrite.ev_class = pg_class.oid
+            and pg_depend.refclassid = 'pg_class'::regclass and pg_depend.refobjid = 'item'::regclass);
+    -- Whoever owns the tables may not have been allowed to create the schema.
+    if shown is null then
+        return;
+    end if;
+    execute format('grant usage on schema %I to tally_report', shown);
+    foreach one in array array['items', 'polls', 'poll_results', 'poll_votes_by_day', 'votes', 'votes_by_api_key',
+                               'votes_by_quarter_hour', 'votes_by_hour', 'votes_by_day', 'item_votes_by_day', 'recent_item_votes',
+                               'voidings', 'voided_votes', 'freshness', 'audits', 'jobs', 'losses']::name[] loop
+        execute format('grant select on %I.%I to tally_report', shown, one);
+    end loop;
+    foreach one in array array['votes_by_day_in', 'votes_by_hour_in', 'voters_by_day_in', 'changes_by_day_in', 'top_movers']::name[] loop
+        execute format('grant execute on function %I.%I to tally_report', shown, one);
+    end loop;
+end $$;

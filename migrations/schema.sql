@@ -62,6 +62,17 @@ create table ballot (
 );
 CREATE INDEX ballot_of_rule ON ballot USING btree (rule_id);
 
+create table day_change (
+    item_id bigint not null,
+    day date not null,
+    ups bigint not null,
+    downs bigint not null,
+    ups_taken_back bigint not null default 0,
+    downs_taken_back bigint not null default 0,
+    constraint day_change_pkey PRIMARY KEY (item_id, day)
+) with (fillfactor=80);
+CREATE INDEX day_change_day ON day_change USING brin (day);
+
 create table epoch (
     one boolean not null default true,
     number bigint not null default 0,
@@ -85,6 +96,25 @@ create table identity (
     id text not null default gen_random_uuid()::text,
     constraint identity_pkey PRIMARY KEY (one),
     constraint identity_is_one CHECK (one)
+);
+
+create table import (
+    id bigint not null generated always as identity (sequence name import_id_seq start 1 increment 1 cache 1),
+    file_hash bytea not null,
+    file_name text not null,
+    started_at timestamp with time zone not null default now(),
+    source text,
+    after_vote_id bigint,
+    until_vote_id bigint,
+    done_line bigint not null default 0,
+    stored_votes bigint not null default 0,
+    repeated_votes bigint not null default 0,
+    refused_lines bigint not null default 0,
+    ended_at timestamp with time zone,
+    constraint import_pkey PRIMARY KEY (id),
+    constraint import_file_hash_key UNIQUE (file_hash),
+    constraint import_file_hash_length CHECK (octet_length(file_hash) = 32),
+    constraint import_file_name_length CHECK (char_length(file_name) >= 1 AND char_length(file_name) <= 1000)
 );
 
 create unlogged table incarnation (
@@ -196,6 +226,8 @@ create table recent_change (
     minutes smallint not null,
     ups bigint not null,
     downs bigint not null,
+    ups_taken_back bigint not null default 0,
+    downs_taken_back bigint not null default 0,
     constraint recent_change_pkey PRIMARY KEY (item_id, starts_at, minutes),
     constraint recent_change_minutes CHECK (minutes = ANY (ARRAY[5, 60]))
 ) with (fillfactor=70);
@@ -228,6 +260,15 @@ CREATE UNIQUE INDEX rule_key ON rule USING btree (key) WHERE key IS NOT NULL;
 CREATE INDEX rule_listed ON rule USING btree (id DESC) WHERE title IS NOT NULL AND NOT is_hidden;
 CREATE INDEX rule_words ON rule USING gin (search_vector(search_text(title))) WHERE title IS NOT NULL;
 CREATE TRIGGER rule_is_known_to_writers BEFORE INSERT ON rule FOR EACH STATEMENT EXECUTE FUNCTION rule_is_known_to_writers();
+
+create table total_change (
+    starts_at timestamp with time zone not null,
+    ups bigint not null,
+    downs bigint not null,
+    ups_taken_back bigint not null,
+    downs_taken_back bigint not null,
+    constraint total_change_pkey PRIMARY KEY (starts_at)
+) with (fillfactor=70);
 
 create table voided (
     vote_id bigint not null,
@@ -275,6 +316,7 @@ create table vote (
     constraint vote_voter_id_length CHECK (octet_length(voter_id) >= 1 AND octet_length(voter_id) <= 128)
 ) with (autovacuum_vacuum_insert_scale_factor=0.05);
 CREATE INDEX vote_change ON vote USING btree (id) WHERE change_number > 0;
+CREATE INDEX vote_created_at ON vote USING brin (created_at timestamptz_minmax_multi_ops) WITH (pages_per_range='32', autosummarize='on');
 CREATE INDEX vote_in_poll ON vote USING btree (poll_id, voter_id, item_id, change_number) WHERE poll_id IS NOT NULL;
 CREATE UNIQUE INDEX vote_number ON vote USING btree (item_id, number) WHERE number IS NOT NULL;
 CREATE UNIQUE INDEX vote_once ON vote USING btree (item_id, voter_id, change_number) WHERE voter_id IS NOT NULL;
@@ -351,6 +393,9 @@ alter table voided add constraint voided_voiding_id_fkey FOREIGN KEY (voiding_id
 -- edit_poll(p_poll bigint, p_title text, p_is_hidden boolean, p_sets_opens_at boolean, p_opens_at timestamp with time zone, p_sets_closes_at boolean, p_closes_at timestamp with time zone) returns text: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- edit_times(p_rule bigint, p_sets_opens_at boolean, p_opens_at timestamp with time zone, p_sets_closes_at boolean, p_closes_at timestamp with time zone) returns text: plpgsql, volatile, not for everyone
 -- end_api_key(p_id bigint) returns text: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
+-- import_items(p_items jsonb, OUT whys text[], OUT created bigint) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
+-- import_polls(p_polls jsonb, OUT whys text[], OUT created bigint) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
+-- import_votes(p_import bigint, p_after_line bigint, p_up_to_line bigint, p_refused bigint, p_lines bigint[], p_items bigint[], p_voters text[], p_values smallint[], p_changes smallint[], p_times bigint[], p_numbers bigint[], OUT xid bigint, OUT refused_lines bigint[], OUT whys text[], OUT stored bigint, OUT repeated bigint, OUT items bigint[], OUT nets bigint[], OUT downs bigint[]) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
 -- item_is_permanent() returns trigger: plpgsql, volatile
 -- late_sequences(OUT sequence text, OUT last bigint, OUT newest bigint) returns SETOF record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
 -- note_act(p_act text, p_target text DEFAULT NULL::text) returns bigint: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
@@ -358,6 +403,7 @@ alter table voided add constraint voided_voiding_id_fkey FOREIGN KEY (voiding_id
 -- poll_is_final(p_poll bigint) returns boolean: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- postgres_run() returns bigint: sql, stable, parallel restricted
 -- refuse_change_of_trail() returns trigger: plpgsql, volatile
+-- reserve_ids(p_item bigint, p_rule bigint) returns void: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- rule_is_known_to_writers() returns trigger: plpgsql, volatile
 -- search_items(p_text text, p_after bigint, p_limit bigint, p_without_choices boolean, OUT ids bigint[], OUT up_to bigint) returns record: plpgsql, stable, with enable_bitmapscan=on and enable_seqscan=off and enable_sort=off and jit=off and plan_cache_mode=force_custom_plan
 -- search_polls(p_text text, p_before bigint, p_limit bigint, OUT ids bigint[], OUT up_to bigint) returns record: plpgsql, stable, with enable_bitmapscan=on and enable_seqscan=off and enable_sort=off and jit=off and plan_cache_mode=force_custom_plan

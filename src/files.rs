@@ -8,6 +8,8 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest as _, Sha256};
+
 /// The longest line of a file of items or votes.
 pub const LINE_LIMIT_BYTES: usize = 64 * 1024;
 /// The mark that some editors put at the beginning of UTF-8.
@@ -24,6 +26,8 @@ pub enum FileError {
     TooLarge { path: PathBuf, limit_bytes: u64 },
     #[error("cannot read {}: it is in UTF-16, or no text; save it in UTF-8", path.display())]
     Utf16 { path: PathBuf },
+    #[error("cannot read {}: it is compressed; unpack it first", path.display())]
+    Compressed { path: PathBuf },
     #[error("cannot read {}: line {number} has more than {LINE_LIMIT_BYTES} bytes", path.display())]
     LongLine { path: PathBuf, number: usize },
     #[error("cannot read {}: it has more than {limit_lines} lines; split it", path.display())]
@@ -104,6 +108,84 @@ pub fn write_secret(path: &Path, text: &str) -> io::Result<()> {
         .mode(0o600)
         .open(path)?;
     made.write_all(text.as_bytes())
+}
+
+/// Creates a new file that only this user can read.
+///
+/// # Errors
+/// When there is one already, or it cannot be created.
+pub fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+}
+
+/// Opens a file to write on behind its end. Creates it, only for this user, if there is none.
+///
+/// # Errors
+/// When it cannot be opened.
+pub fn append(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(path)
+}
+
+/// Opens a file to read it, and to write on where it ends.
+///
+/// # Errors
+/// When there is none, or it cannot be opened.
+pub fn reopen(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).open(path)
+}
+
+/// How a file in gzip begins (RFC 1952).
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+/// How much of a file is read at once to hash it.
+const HASH_READ_BYTES: usize = 1 << 20;
+
+/// A file's SHA-256, begun with `how`, and how many lines it has. Reads all of it.
+///
+/// # Errors
+/// When it is no regular file, or cannot be read.
+pub fn hash(path: &Path, how: &str) -> Result<(Vec<u8>, u64), FileError> {
+    let unreadable = |cause| FileError::Unreadable {
+        path: path.to_owned(),
+        cause,
+    };
+    // Otherwise a FIFO would wait here for its writer.
+    let mut file = OpenOptions::new()
+        .read(true)
+        .custom_flags(nix::libc::O_NONBLOCK)
+        .open(path)
+        .map_err(unreadable)?;
+    let kind = file.metadata().map_err(unreadable)?.file_type();
+    if let Some(what) = other_than_file(kind) {
+        return Err(FileError::NoFile {
+            path: path.to_owned(),
+            what,
+        });
+    }
+    let mut sha = Sha256::new();
+    sha.update(how.as_bytes());
+    let (mut buffer, mut lines) = (vec![0; HASH_READ_BYTES], 0);
+    loop {
+        let read = file.read(&mut buffer).map_err(unreadable)?;
+        if read == 0 {
+            return Ok((sha.finalize().to_vec(), lines));
+        }
+        if lines == 0 && buffer.starts_with(&GZIP) {
+            return Err(FileError::Compressed {
+                path: path.to_owned(),
+            });
+        }
+        sha.update(&buffer[..read]);
+        lines += memchr::memchr_iter(b'\n', &buffer[..read]).count() as u64;
+    }
 }
 
 /// A line that cannot be used, in words.
@@ -241,6 +323,20 @@ mod tests {
         assert_eq!(read(&full, 100).expect("read").len(), 100);
         let (_folder, empty) = file(b"");
         assert_eq!(read(&empty, 100).expect("read"), b"");
+    }
+
+    #[test]
+    fn a_hash_is_of_the_bytes_and_of_how_they_are_read() {
+        let (_folder, path) = file(b"a\nb");
+        let of = |how: &str| hash(&path, how).expect("a file");
+        assert_eq!(of("x"), (Sha256::digest(b"xa\nb").to_vec(), 1));
+        assert_ne!(of("x"), of("y"));
+        assert!(
+            hash(Path::new("/"), "")
+                .expect_err("a folder")
+                .to_string()
+                .ends_with("it is a folder, not a file")
+        );
     }
 
     fn lines_of(bytes: &[u8]) -> Result<Vec<String>, FileError> {

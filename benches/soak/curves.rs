@@ -98,7 +98,7 @@ const SAVES_PER_SECOND: f64 = 1.0;
 /// A row version of `audited_count` or `recent_change` takes about this much, with its index entries.
 const SUM_BYTES: f64 = 160.0;
 /// A row of `recent_change` takes about this much, with the space for its next version.
-const RECENT_ROW_BYTES: f64 = 240.0;
+const RECENT_ROW_BYTES: f64 = 270.0;
 /// How often roll-ups write an item: at most every 3.75 s.
 const SUMS_PER_SECOND: f64 = 0.27;
 /// The span of a row of `recent_change`.

@@ -29,6 +29,8 @@ async fn dispatch(command: Command) -> anyhow::Result<bool> {
         Command::Ballots(command) => operator::ballots(command).await,
         Command::Key(command) => operator::key(command).await,
         Command::Trail(command) => operator::trail(command).await,
+        Command::Export(command) => operator::export(command).await,
+        Command::Import(command) => operator::import(command).await,
         Command::Void(command) => operator::void(command).await,
         Command::Replay(settings) => replay::run(settings.into()).await,
         Command::Health(settings) => health(&settings).await,

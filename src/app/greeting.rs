@@ -49,7 +49,7 @@ Tally is at {base}/{how}
   curl -s {base}/v1/items/1/votes{credential} -H 'content-type: application/json' -d '{{\"voter_id\":\"ada\"}}'
   curl -s {base}/v1/items/1
 
-  {psql}      reports: select * from item;
+  {psql}      reports: select * from report.items;
   Ctrl-C stops everything{stays}.
 ",
             how = self.how_it_is_open(),

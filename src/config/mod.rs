@@ -1,5 +1,6 @@
 //! Every setting: a flag, an environment variable and a default. `--help` prints their docstrings.
 
+pub mod data;
 mod help;
 pub mod operator;
 mod read;
@@ -192,6 +193,11 @@ pub enum Command {
     Key(operator::ApiKeyCommand),
     /// Show the trail of administrative acts, newest first
     Trail(operator::Trail),
+    /// Export votes, items, polls, results or the trail as CSV or JSON Lines
+    Export(data::Export),
+    /// Import votes, items or polls from files
+    #[command(subcommand)]
+    Import(data::Import),
     /// Cast a file of votes, ratings or choices over HTTP
     Replay(Replay),
     /// Check the health of a server or worker; exit code 0 if it is healthy

@@ -58,6 +58,12 @@ kinds! {
     VoidingRun = "voiding.run";
     /// The votes of a voiding, or the rest of them, are cast again.
     VoidingUndo = "voiding.undo";
+    /// Votes of a file, or the rest of them, are imported.
+    VotesImport = "votes.import";
+    /// Items of a file are imported.
+    ItemsImport = "items.import";
+    /// Polls of a file are imported.
+    PollsImport = "polls.import";
     /// Someone asks for an audit, which a worker then does.
     AuditAsk = "audit.ask";
     /// An audit looks for wrong counts and has them rebuilt.

@@ -166,6 +166,16 @@ impl From<sqlx::Error> for LedgerError {
 }
 
 impl LedgerError {
+    /// What Postgres says of a value that it cannot read (class 22: data exception). `None`: it is another error.
+    pub fn of_a_value(&self) -> Option<String> {
+        let Self::Postgres(error) = self else { return None };
+        let error = error.as_database_error()?;
+        error
+            .code()
+            .is_some_and(|code| code.starts_with("22"))
+            .then(|| error.message().to_owned())
+    }
+
     /// The error of a connection that could not be made.
     pub(super) fn of_connecting(error: sqlx::Error) -> Self {
         // What a proxy, a pooler or Postgres says to a parameter that it does not take:

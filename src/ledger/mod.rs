@@ -10,8 +10,10 @@ mod connect;
 mod dedicated;
 mod error;
 mod exact_counts;
+mod exports;
 mod fitness;
 mod identity;
+mod imports;
 mod losses;
 mod lost_waits;
 mod operator;
@@ -33,14 +35,17 @@ pub use connect::{
     SERVER_POOL_LIMIT_CONNECTIONS, SERVER_STATEMENT_LIMIT, WORKER_STATEMENT_LIMIT, Writes, answers,
 };
 pub use error::{InvalidDatabaseUrl, LedgerError, OtherRun, Overtaken, UnfitDatabase};
+pub use exports::{ExportFormat, ExportTable, Snapshot, SnapshotFacts};
+pub use imports::{Created, ImportOfFileError, ImportSource, NewImport};
 pub use losses::Losses;
 pub use operator::{OperatorLedger, VotesToVoid};
 pub use owner::{OwnerLedger, Role, Roles, create_database, create_logins};
 pub use safe_vote_id::{DECIDE_LIMIT, SafeVoteId};
 pub use server::{
-    AddedBallots, BatchUnderWay, DecidedBatch, Decision, FoundApiKey, Fullness, HeldVote, InsertError,
-    InsertedBatch, ItemFacts, ItemReader, JobStatus, Listing, Loss, Migrations, ReadyWriter, Receipt,
-    ServerLedger, SetOpen, VoidedChunk, VoteRow, VoteWriter, WORKER_ALIVE_LIMIT, WorkerStatus,
+    AddedBallots, BatchUnderWay, DecidedBatch, Decision, FoundApiKey, Fullness, HeldVote, ImportChunk,
+    ImportOutcome, InsertError, InsertedBatch, ItemFacts, ItemReader, JobStatus, LedgerRow, Listing, Loss,
+    Migrations, ReadyWriter, Receipt, ServerLedger, SetOpen, VoidedChunk, VoteRow, VoteWriter, VotesOf,
+    VotesPage, WORKER_ALIVE_LIMIT, WorkerStatus,
 };
 pub(crate) use server::{FULLNESS_LIMIT, ITEM_CACHE_LIMIT_ITEMS, NAMES_LIMIT_ITEMS};
 pub use session::CONNECT_LIMIT;

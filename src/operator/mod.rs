@@ -5,6 +5,8 @@
 //! - `items`, `polls`, `ballots`: over HTTP.
 //! - `api_keys`: API keys, with a Postgres login.
 //! - `counter`: what Redis holds of an item.
+//! - `export`: tables to files, with a login for reports.
+//! - `import`: files to tables, with its own Postgres login, because it can store any vote.
 //! - `trail`: administrative acts.
 //! - `watch`: live counts.
 //! - `voiding`: with its own Postgres login, because it can take back any vote.
@@ -14,6 +16,8 @@ mod api_keys;
 mod ballots;
 mod counter;
 pub(crate) mod events;
+mod export;
+mod import;
 mod items;
 mod polls;
 mod trail;
@@ -23,6 +27,8 @@ mod watch;
 pub use api_keys::key;
 pub use ballots::ballots;
 pub use counter::counter;
+pub use export::export;
+pub use import::import;
 pub use items::item;
 pub use polls::poll;
 pub use trail::trail;

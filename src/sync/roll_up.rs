@@ -187,7 +187,7 @@ impl Worker {
         let began = Instant::now();
         loop {
             let started = Instant::now();
-            let is_more = self.ledger.shrink_recent(lease).await?;
+            let is_more = self.ledger.merge_changes(lease).await?;
             if !is_more || self.is_stopping() || began.elapsed() >= MERGE_LIMIT {
                 return Ok(());
             }

@@ -12,6 +12,8 @@
 //! - `batch_counting`: the calls that `counting_steps` asks for.
 //! - `full_items`: full items, whose votes a read refuses.
 //! - `decision_writer`: the writer of votes that need a decision.
+//! - `alone`: storing and counting in a program that is no server.
+//! - `importing`: stores the votes of a file, chunk after chunk.
 //! - `voiding`: takes votes back for an operator, chunk after chunk.
 //! - `batch`: a stored batch and the answers that it still owes.
 //!
@@ -19,6 +21,7 @@
 //! wakes its request on the same thread. Waking another thread would cost a system call for
 //! each vote.
 
+mod alone;
 mod backoff;
 mod batch;
 mod batch_counting;
@@ -28,12 +31,14 @@ mod counting_steps;
 mod decision_writer;
 mod entrance;
 mod full_items;
+mod importing;
 mod losses;
 mod progress_notes;
 mod queue;
 mod unfinished;
 mod voiding;
 
+pub use alone::ChunkWriter;
 pub use backoff::SeedBackoff;
 pub use batch_counting::{COLD_LIMIT, SEED_LIMIT, SEED_READ_LIMIT};
 pub use batch_writer::{BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD};
@@ -41,8 +46,9 @@ pub use cast::{Cast, CastError};
 pub use counting_steps::{Counting, SEED_LIMIT_ROUNDS, Step};
 pub use decision_writer::{AGAIN_LIMIT, DECIDE_LIMIT_REQUESTS};
 pub use full_items::FULL_LIMIT_ITEMS;
+pub use importing::{IMPORT_LIMIT_VOTES, ImportError, Source, run_import};
 pub use losses::keep_finding_losses;
 pub(crate) use progress_notes::BATCHES_LIMIT;
 pub use progress_notes::{NOTE_EVERY, ProgressNotes};
 pub use queue::{DECISION_QUEUE_LIMIT_REQUESTS, QUEUE_LEAST_VOTES, QUEUE_LIMIT_VOTES, QueueOfRun, VoteQueue};
-pub use voiding::{Direction, Voider, VoidingError, run_voiding};
+pub use voiding::{Direction, VoidingError, run_voiding};

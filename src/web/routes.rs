@@ -16,6 +16,7 @@ use crate::web::access::Act;
 use crate::web::api::{
     access, api_keys, audits, ballots, batches, edits, health, held_votes, history, items, lists, poll_lists,
     polls, receipts, selections, status, status_history, streams, top, trail, voidings, voter, votes,
+    votes_of,
 };
 use crate::web::openapi;
 use crate::web::openapi::Description;
@@ -102,6 +103,8 @@ static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
         batches::cast;
         held_votes::list;
         receipts::show;
+        votes_of::of_item;
+        votes_of::of_poll;
 
         polls::create, act PollCreate;
         poll_lists::list;
@@ -371,7 +374,7 @@ mod tests {
             found.map(|resource| resource.allow.as_str())
         };
         for (path, methods) in [
-            ("/v1/items/{id}/votes", "POST"),
+            ("/v1/items/{id}/votes", "GET, HEAD, POST"),
             ("/v1/items/{id}/votes/{voter_id}", "GET, HEAD, PUT, DELETE"),
             ("/v1/items/{id}", "GET, HEAD, PATCH"),
             ("/v1/items/{id}/access", "GET, HEAD, PUT"),

@@ -132,9 +132,9 @@ pub async fn verdict(
             "a vote on an item that none of these clients names: {row:?}"
         ));
     }
-    for (item, recent, rolled_up) in wrong_recent_changes(owner).await? {
+    for (of, changed, rolled_up) in wrong_changes(owner).await? {
         verdict.find(format!(
-            "the recent changes of item {item} are {recent}, and its votes up to the watermark {rolled_up}"
+            "the changes of {of} are {changed}, and its votes up to the watermark {rolled_up}"
         ));
     }
     for one in counts.iter().filter(|one| !one.are_exact()) {
@@ -153,23 +153,31 @@ pub async fn verdict(
     Ok(verdict)
 }
 
-/// The items whose recent changes are not the sum of their votes up to the watermark, with both. In a
-/// round no vote gets a day old, whatever the clocks do.
+/// What has changes, recent ones and by day, that are not the sum of its votes up to the watermark, with both:
+/// items, and all of them together.
 ///
 /// # Errors
 /// When Postgres does not answer.
-async fn wrong_recent_changes(owner: &mut PgConnection) -> sqlx::Result<Vec<(i64, i64, i64)>> {
+async fn wrong_changes(owner: &mut PgConnection) -> sqlx::Result<Vec<(String, i64, i64)>> {
     sqlx::query_as(
-        "select item.id, coalesce(summed.net, 0), coalesce(rolled_up.net, 0)
-         from item
-         left join (
-             select item_id, sum(ups - downs)::bigint as net from recent_change group by item_id
-         ) as summed on summed.item_id = item.id
-         left join (
+        "with changed as (
+             select item_id, sum(ups - downs)::bigint as net from (
+                 select item_id, ups, downs from recent_change
+                 union all
+                 select item_id, ups, downs from day_change
+             ) as changed
+             group by item_id
+         ), rolled_up as (
              select item_id, sum(value) as net from vote, watermark where vote.id <= watermark.vote_id group by item_id
-         ) as rolled_up on rolled_up.item_id = item.id
-         where coalesce(summed.net, 0) <> coalesce(rolled_up.net, 0)
-         order by item.id",
+         )
+         select 'item ' || item.id, coalesce(changed.net, 0), coalesce(rolled_up.net, 0)
+         from item left join changed on changed.item_id = item.id left join rolled_up on rolled_up.item_id = item.id
+         where coalesce(changed.net, 0) <> coalesce(rolled_up.net, 0)
+         union all
+         select 'all items together', total.net, truth.net
+         from (select coalesce(sum(ups - downs), 0)::bigint as net from total_change) as total,
+              (select coalesce(sum(net), 0)::bigint as net from rolled_up) as truth
+         where total.net <> truth.net",
     )
     .fetch_all(owner)
     .await

@@ -29,6 +29,9 @@ mod live;
 /// Stores that are down, slow, unfit, or reached by TLS.
 mod stores;
 
+/// Reports: views, and questions against naive queries.
+mod reports;
+
 /// What operators do and see: commands, acts over HTTP, `tally watch`.
 mod operator;
 

@@ -1,14 +1,16 @@
-//! The statements of the login that owns the tables: migrations, functions and roles. Also creates
+//! The statements of the login that owns the tables: migrations, functions, reports and roles. Also creates
 //! the database and the logins of a private Postgres.
 
 mod apply;
 mod functions;
 mod private;
+mod reports;
 mod roles;
 
 pub use private::{create_database, create_logins};
 pub use roles::{Role, Roles};
 
+use reports::Reports;
 use serde_json::json;
 use sqlx::migrate::{Migrate as _, MigrateError, Migrator};
 
@@ -42,8 +44,8 @@ impl OwnerLedger {
         })
     }
 
-    /// Runs the missing migrations, replaces all functions, then grants the roles. Several programs
-    /// may do so at once. If the login may not create roles, the log says so.
+    /// Runs the missing migrations, replaces all functions, makes the views of analysts, then grants the roles. Several programs
+    /// may do so at once. If the login may not create the views or the roles, the log says so.
     ///
     /// # Errors
     /// When Postgres is not fit for Tally, a migration was edited after it had run, or a newer
@@ -65,6 +67,10 @@ impl OwnerLedger {
             let act =
                 NewAct::with(ActKind::Migrate, &self.tool).details(json!({ "from": before, "to": after }));
             trail::note(&self.database.pool, &act, None).await?;
+        }
+        let reports = self.make_reports().await?;
+        if reports != Reports::Made {
+            tracing::warn!("{reports}");
         }
         let roles = self.grant_roles().await?;
         if let Roles::Refused(_) = roles {

@@ -1,7 +1,7 @@
 //! The server's statements: the role `tally_server`.
 //!
 //! - `vote_writer`: a writer's connection, and what holds for each batch.
-//! - `plain_votes`, `decisions`, `voiding_chunks`: the batches that it stores.
+//! - `plain_votes`, `decisions`, `voiding_chunks`, `importing`: the batches that it stores.
 //! - `item_kind`: which of these ways an item's votes take.
 //! - `writer_progress`: how far the votes are counted.
 //! - `storing`: whether Postgres stores votes.
@@ -14,6 +14,7 @@
 //! - `edits`, `open_items`, `ballots`, `api_keys`: administrative acts.
 //! - `held_votes`, `receipts`: what became of votes.
 //! - `history`, `top`: recent changes, and the items that come first.
+//! - `votes_of`: the ledger of an item or a poll, for reports.
 //! - `status`: workers and jobs.
 
 mod acknowledged;
@@ -24,6 +25,7 @@ mod edits;
 mod full_items;
 mod held_votes;
 mod history;
+mod importing;
 mod item_kind;
 mod item_reader;
 mod item_rows;
@@ -39,6 +41,7 @@ mod storing;
 mod top;
 mod voiding_chunks;
 mod vote_writer;
+mod votes_of;
 mod writer_progress;
 
 pub use acknowledged::Loss;
@@ -48,6 +51,7 @@ pub use decisions::{DecidedBatch, Decision, VoteRow};
 pub(crate) use full_items::FULLNESS_LIMIT;
 pub use full_items::Fullness;
 pub use held_votes::HeldVote;
+pub use importing::{ImportChunk, ImportOutcome};
 pub(crate) use item_kind::ITEM_CACHE_LIMIT_ITEMS;
 pub(crate) use item_reader::NAMES_LIMIT_ITEMS;
 pub use item_reader::{ItemFacts, ItemReader};
@@ -58,6 +62,7 @@ pub use receipts::Receipt;
 pub use status::{JobStatus, WORKER_ALIVE_LIMIT, WorkerStatus};
 pub use voiding_chunks::{VOID_LIMIT_IDS, VOID_LIMIT_VOTES, VoidedChunk};
 pub use vote_writer::{InsertError, ReadyWriter, VoteWriter};
+pub use votes_of::{LedgerRow, VotesOf, VotesPage};
 pub use writer_progress::BatchUnderWay;
 
 use std::sync::Arc;

@@ -44,6 +44,17 @@ impl InsertError {
         }
     }
 
+    /// Whether nothing was stored because what a statement goes on with has changed
+    /// (object_not_in_prerequisite_state).
+    pub fn is_of_other_state(&self) -> bool {
+        match self {
+            Self::NotStored(LedgerError::Postgres(error)) => error
+                .as_database_error()
+                .is_some_and(|error| error.code().as_deref() == Some("55000")),
+            _ => false,
+        }
+    }
+
     /// Whether nothing was stored because the ids are those of another run of Postgres.
     pub fn is_of_other_run(&self) -> bool {
         matches!(self, Self::NotStored(LedgerError::OtherRun(_)))

@@ -1,6 +1,7 @@
 //! The statements of the sync worker and of `tally audit`: the role `tally_worker`.
 
 mod audit;
+mod changes;
 mod crashed_writers;
 mod delete_old_rows;
 mod facts;
@@ -8,7 +9,6 @@ mod heartbeat;
 mod incarnation;
 mod jobs;
 mod open_transactions;
-mod recent;
 mod roll_up;
 mod rules;
 mod save_counts;

@@ -1,5 +1,5 @@
-//! The roll-up: adds votes to their items' audited counts and recent changes, and moves the watermark
-//! past them.
+//! The roll-up: adds votes to their items' audited counts and to what changed when, and moves the
+//! watermark past them.
 
 use std::collections::BTreeMap;
 
@@ -7,6 +7,7 @@ use sqlx::PgExecutor;
 use tokio::time::Instant;
 
 use super::WorkerLedger;
+use super::changes::{Change, ItemSpan, add_changes};
 use super::jobs::{JobLease, hold};
 use super::spread::{Pacing, Statements};
 use crate::domain::{Count, CountDelta, ItemId, VoteId};
@@ -16,14 +17,13 @@ use crate::ledger::safe_vote_id::SafeVoteId;
 use crate::ledger::{LedgerError, Overtaken, UnfitDatabase};
 
 /// The most vote ids in one transaction of the roll-up. The worker has their sums by item and span in
-/// memory: by calculation 110 MB for a million sums.
+/// memory: by calculation 130 MB for a million sums.
 pub const ROLL_UP_LIMIT_IDS: i64 = 1_000_000;
 
 /// How far the roll-up is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RollUpProgress {
-    /// Every vote with an id up to this one is in its item's audited count, and in its recent changes
-    /// unless it is old.
+    /// Every vote with an id up to this one is in its item's audited count, and in what changed when.
     pub watermark: VoteId,
     /// How many votes there are up to the watermark.
     pub votes: i64,
@@ -146,8 +146,10 @@ async fn roll_up(
     check_incarnation(connection, safe).await?;
     let begin = sqlx::query!(
         r#"select vote_id as watermark,
-                  -- A list of a day begins later, in a full hour.
-                  ceil(date_part('epoch', now() - interval '25 hours') / 300)::bigint as "oldest_span!"
+                  -- The first span of the first day that is not moved to the changes by day. A list of a
+                  -- day begins later, in a full hour.
+                  (date_part('epoch', date_trunc('day', now() - interval '25 hours', 'UTC')) / 300)::bigint
+                      as "first_recent!"
            from watermark"#
     )
     .fetch_one(&mut *connection)
@@ -172,7 +174,7 @@ async fn roll_up(
     }
     check_steps(&mut *connection).await?;
     let counts = by_item(&sums.of);
-    add(&mut *connection, &counts, &sums.of, begin.oldest_span, pacing).await?;
+    add(&mut *connection, &counts, &sums.of, begin.first_recent, pacing).await?;
     let moved = sqlx::query!(
         r#"update watermark set vote_id = $1, vote_total = vote_total + $2
                returning vote_id, vote_total, (select last_value from vote_id_seq) as "drawn!""#,
@@ -224,38 +226,38 @@ async fn note_reached(connection: &mut InUse, safe: &SafeVoteId) -> Result<(), L
     Ok(())
 }
 
-/// An item, and the span in which its votes were cast: how many five minutes had passed since 1970.
-type ItemSpan = (i64, i64);
-
-/// The sum of votes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Sum {
-    net: i64,
-    downs: i64,
-}
-
-impl Sum {
-    fn add(&mut self, other: Self) {
-        self.net += other.net;
-        self.downs += other.downs;
-    }
-}
-
 /// The sums of votes.
 #[derive(Debug, Default)]
 struct Sums {
-    of: BTreeMap<ItemSpan, Sum>,
+    of: BTreeMap<ItemSpan, Change>,
     /// How many votes they are.
     votes: i64,
 }
 
 impl Sums {
-    fn add(&mut self, of: impl Iterator<Item = ItemSpan>, nets: Vec<i64>, downs: Vec<i64>) {
-        let counts = nets.into_iter().zip(downs);
-        for (item_span, (net, downs)) in of.zip(counts) {
-            self.of.entry(item_span).or_default().add(Sum { net, downs });
+    fn add(&mut self, of: impl Iterator<Item = (ItemSpan, Change)>) {
+        for (item_span, change) in of {
+            self.of.entry(item_span).or_default().add(change);
         }
     }
+}
+
+/// The changes of a piece, in its order. Two statements give pieces of two types.
+macro_rules! changes {
+    ($piece:ident) => {
+        $piece
+            .nets
+            .iter()
+            .zip(&$piece.downs_cast)
+            .zip(&$piece.ups_taken_back)
+            .zip(&$piece.downs_taken_back)
+            .map(|(((net, downs_cast), ups_taken_back), downs_taken_back)| Change {
+                net: *net,
+                downs_cast: *downs_cast,
+                ups_taken_back: *ups_taken_back,
+                downs_taken_back: *downs_taken_back,
+            })
+    };
 }
 
 /// The sums of the votes with ids above `after`, up to `last`. Most pieces are of one span, and are read
@@ -278,15 +280,15 @@ async fn sum_votes(
         sums.votes += piece.votes;
         match piece.first_span {
             Some(span) if piece.last_span == Some(span) => {
-                let of = piece.items.into_iter().map(|item| (item, span));
-                sums.add(of, piece.nets, piece.downs);
+                let of = piece.items.iter().map(|item| (*item, span));
+                sums.add(of.zip(changes!(piece)));
             }
             _ => {
                 let piece = sqlx::query_file!("src/ledger/sql/sum_votes_by_span.sql", from, to)
                     .fetch_one(&mut *connection)
                     .await?;
-                let of = piece.items.into_iter().zip(piece.spans);
-                sums.add(of, piece.nets, piece.downs);
+                let of = piece.items.iter().copied().zip(piece.spans);
+                sums.add(of.zip(changes!(piece)));
             }
         }
         from = to;
@@ -295,21 +297,16 @@ async fn sum_votes(
     Ok(sums)
 }
 
-/// Adds sums to the audited counts, and those from `oldest_span` on to the recent changes, each in the
-/// order of their items.
+/// Adds sums to the audited counts, and to what changed when, each in the order of their items.
 async fn add(
     connection: &mut InUse,
     counts: &[CountDelta],
-    sums: &BTreeMap<ItemSpan, Sum>,
-    oldest_span: i64,
+    sums: &BTreeMap<ItemSpan, Change>,
+    first_recent: i64,
     pacing: Pacing,
 ) -> Result<(), LedgerError> {
-    let changes: Vec<(&ItemSpan, &Sum)> = sums
-        .iter()
-        .filter(|((_, span), _)| *span >= oldest_span)
-        .collect();
     // Together: their rests are in one transaction.
-    let mut statements = Statements::that_write(counts.len() + changes.len(), pacing);
+    let mut statements = Statements::that_write(counts.len() + sums.len(), pacing);
     for some in counts.chunks(statements.limit_rows()) {
         let started = Instant::now();
         let items: Vec<i64> = some.iter().map(|one| one.item_id.get()).collect();
@@ -320,34 +317,17 @@ async fn add(
             .await?;
         statements.rest_after(started.elapsed()).await;
     }
-    for some in changes.chunks(statements.limit_rows()) {
-        let started = Instant::now();
-        let items: Vec<i64> = some.iter().map(|((item, _), _)| *item).collect();
-        let spans: Vec<i64> = some.iter().map(|((_, span), _)| *span).collect();
-        let ups: Vec<i64> = some.iter().map(|(_, sum)| sum.net + sum.downs).collect();
-        let downs: Vec<i64> = some.iter().map(|(_, sum)| sum.downs).collect();
-        sqlx::query_file!(
-            "src/ledger/sql/add_recent_changes.sql",
-            &items,
-            &spans,
-            &ups,
-            &downs
-        )
-        .execute(&mut *connection)
-        .await?;
-        statements.rest_after(started.elapsed()).await;
-    }
-    Ok(())
+    add_changes(connection, sums, first_recent, &mut statements).await
 }
 
 /// Pure: the sums of each item, in the order of the items.
-fn by_item(sums: &BTreeMap<ItemSpan, Sum>) -> Vec<CountDelta> {
-    let deltas = sums.iter().filter_map(|((item, _), Sum { net, downs })| {
+fn by_item(sums: &BTreeMap<ItemSpan, Change>) -> Vec<CountDelta> {
+    let deltas = sums.iter().filter_map(|((item, _), change)| {
         Some(CountDelta {
             item_id: ItemId::new(*item)?,
             delta: Count {
-                net: *net,
-                downs: *downs,
+                net: change.net,
+                downs: change.downs(),
             },
         })
     });

@@ -5,31 +5,18 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
-use super::{Direction, Voider};
+use super::Direction;
 use crate::domain::{ActOutcome, Voiding, VoidingId};
 use crate::ledger::{InsertError, LedgerError, OperatorLedger, OtherRun};
-use crate::live::{LiveCounts, LiveError, Redis};
-use crate::telemetry::Program;
-use crate::votes::ProgressNotes;
+use crate::live::{LiveError, Redis};
+use crate::votes::alone::{ChunkWriter, Stopped, alone};
 
-/// How long a voiding waits for Redis before it begins. Without Redis it goes on, and a sync worker
-/// rebuilds the counts.
-const REDIS_LIMIT: Duration = Duration::from_secs(5);
-/// The time between two looks whether Redis answers.
-const REDIS_EVERY: Duration = Duration::from_millis(20);
 /// The most tries of a chunk that Postgres did not store or confirm.
 const CHUNK_LIMIT_TRIES: u32 = 10;
 /// The wait between two tries.
 const CHUNK_RETRY: Duration = Duration::from_millis(500);
-/// How long to wait at the end until the counted votes are noted. A sync worker rebuilds what is
-/// not noted.
-const LAST_NOTE_LIMIT: Duration = Duration::from_secs(5);
-/// The time between two tries to note them.
-const NOTE_EVERY: Duration = Duration::from_millis(50);
-
 /// Why a voiding did not run to its end. What is done stays done, and the voiding can be resumed.
 #[derive(Debug, thiserror::Error)]
 pub enum VoidingError {
@@ -43,6 +30,12 @@ pub enum VoidingError {
     Unknown(VoidingId),
     #[error("stopped")]
     Stopped,
+}
+
+impl From<Stopped> for VoidingError {
+    fn from(_: Stopped) -> Self {
+        Self::Stopped
+    }
 }
 
 /// Voids or casts again what is left of a voiding. Notes its beginning and its outcome in the
@@ -91,55 +84,14 @@ async fn chunks(
 ) -> Result<Voiding, VoidingError> {
     let (ledger, run) = &ledger.in_this_run().await?;
     let begun = find(ledger, id).await?;
-    let server = ledger.as_server();
-    let owner = server.owner().await?;
-    if let Err(error) = redis.check(Program::Server).await
-        && error.is_unfit()
-    {
-        return Err(error.into());
-    }
-    let (_tell, owner) = watch::channel(Some(owner));
-    let live_counts = LiveCounts::open_beside(owner, redis.clone());
-    let answers = async {
-        while !live_counts.answers() {
-            sleep(REDIS_EVERY).await;
+    alone(ledger, *run, redis, stop, async |writer| {
+        while let Some(up_to) = chunk(ledger, writer, &begun, direction).await? {
+            on_chunk(up_to);
         }
-    };
-    if timeout(REDIS_LIMIT, answers).await.is_err() {
-        tracing::warn!("Redis does not answer: a sync worker will rebuild the counts");
-    }
-    let mut progress = ProgressNotes::new(server.clone(), live_counts.clone());
-    let mut voider = Voider::new(server.writer(), live_counts.clone()).only_in(*run);
-    let ended = {
-        let noting = progress.run();
-        let chunks = async {
-            while let Some(up_to) = chunk(ledger, &mut voider, &begun, direction).await? {
-                on_chunk(up_to);
-            }
-            Ok(())
-        };
-        // A chunk that is cut off is stored or not, and recovery counts it.
-        tokio::select! {
-            ended = chunks => ended,
-            () = stop => Err(VoidingError::Stopped),
-            () = noting => Err(VoidingError::Stopped),
-        }
-    };
-    drop(voider);
-    let noted = async {
-        live_counts.repaired().await;
-        while progress.note().await.is_err() {
-            sleep(NOTE_EVERY).await;
-        }
-    };
-    if timeout(LAST_NOTE_LIMIT, noted).await.is_err() {
-        tracing::warn!("some counts are left for a sync worker to rebuild");
-    }
-    ended?;
-    let voiding = find(ledger, id).await?;
-    // Another program may have stored the last chunk.
-    server.until_earlier_commits_are_safe().await?;
-    Ok(voiding)
+        Ok::<(), VoidingError>(())
+    })
+    .await?;
+    find(ledger, id).await
 }
 
 async fn find(ledger: &OperatorLedger, id: VoidingId) -> Result<Voiding, VoidingError> {
@@ -150,7 +102,7 @@ async fn find(ledger: &OperatorLedger, id: VoidingId) -> Result<Voiding, Voiding
 /// more.
 async fn chunk(
     ledger: &OperatorLedger,
-    voider: &mut Voider,
+    writer: &mut ChunkWriter,
     begun: &Voiding,
     direction: Direction,
 ) -> Result<Option<i64>, VoidingError> {
@@ -161,7 +113,7 @@ async fn chunk(
         if voiding.is_finished(direction == Direction::Undo) {
             return Ok(None);
         }
-        match voider.chunk(id, direction).await {
+        match writer.voiding_chunk(id, direction).await {
             Ok(chunk) => return Ok(Some(chunk.up_to)),
             Err(error) if error.is_of_other_run() => return Err(LedgerError::from(OtherRun).into()),
             // Whether or not the chunk is stored, the next try goes on after it.

@@ -40,3 +40,4 @@ pub(in crate::web) mod trail;
 pub(in crate::web) mod voidings;
 pub(in crate::web) mod voter;
 pub(in crate::web) mod votes;
+pub(in crate::web) mod votes_of;

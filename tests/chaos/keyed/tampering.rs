@@ -4,7 +4,11 @@
 pub const STATEMENTS: &[(&str, &str)] = &[
     (
         "update recent_change set ups = ups + 1 where ctid = (select max(ctid) from recent_change)",
-        "the recent changes of item",
+        "the changes of item",
+    ),
+    (
+        "update total_change set downs = downs + 1 where starts_at = (select max(starts_at) from total_change)",
+        "the changes of all items together",
     ),
     (
         "update vote set item_id = other.id from item, item as other

@@ -11,7 +11,7 @@ use crate::helpers::stores::Stores;
 use crate::helpers::tally::{ledger, roll_up_lease};
 
 /// The statements of a roll-up, by a part of their texts, in their order.
-const STATEMENTS: [&str; 13] = [
+const STATEMENTS: [&str; 15] = [
     "begin",
     "select token from incarnation",
     "select vote_id as watermark",
@@ -23,22 +23,27 @@ const STATEMENTS: [&str; 13] = [
     "select seqcache",
     "-- Adds sums of votes",
     "-- Adds to the recent changes",
+    "-- Adds to the changes of items by day",
+    "-- Adds to the changes of all items",
     "update watermark set vote_id",
     "set reached_at",
 ];
 
 /// A worker is killed before each statement of a roll-up, and before and after its commit.
 #[tokio::test(flavor = "multi_thread")]
-async fn each_vote_is_in_the_audited_counts_and_in_the_recent_changes_or_in_neither_wherever_a_worker_dies() {
+async fn each_vote_is_in_the_audited_counts_and_in_what_changed_when_or_in_neither_wherever_a_worker_dies() {
     const ITEMS: i64 = 3;
     let stores = Stores::start().await;
     let pool = stores.pool();
     items(&pool, ITEMS).await;
-    // By item: what is rolled up, what changed lately, and what is to be rolled up.
+    // By item: what is rolled up, what changed on its days, and what is to be rolled up.
     let sums = async || -> Vec<(i64, i64, i64)> {
         sqlx::query_as(
             "select coalesce((select vote_count from audited_count where item_id = item.id), 0),
-                    coalesce((select sum(ups - downs)::bigint from recent_change where item_id = item.id), 0),
+                    coalesce((select sum(ups - downs)::bigint from (
+                        select item_id, ups, downs from recent_change
+                        union all
+                        select item_id, ups, downs from day_change) as changed where item_id = item.id), 0),
                     (select coalesce(sum(value), 0) from vote, watermark
                      where item_id = item.id and vote.id <= watermark.vote_id)
              from item order by id",
@@ -51,11 +56,11 @@ async fn each_vote_is_in_the_audited_counts_and_in_the_recent_changes_or_in_neit
     // Not the setting `read committed` of a new connection.
     killed_at.extend([("commit\0", false), ("commit\0", true)]);
     for (at, (text, is_executed)) in killed_at.into_iter().enumerate() {
-        // Of two spans.
+        // Of three spans, one of them on an earlier day.
         sqlx::query(
             "insert into vote (item_id, value, created_at)
-             select item.id, value, now() - (1 - value) * interval '1 hour'
-             from item, unnest('{1, 1, -1}'::int[]) as value",
+             select item.id, value, now() - hours * interval '1 hour'
+             from item, unnest('{1, 1, -1}'::int[], '{0, 72, 2}'::int[]) as cast_then (value, hours)",
         )
         .execute(&pool)
         .await
@@ -89,9 +94,16 @@ async fn each_vote_is_in_the_audited_counts_and_in_the_recent_changes_or_in_neit
         })
         .await;
         let after_its_death = sums().await;
-        for (audited, recent, truth) in &after_its_death {
-            assert_eq!((audited, recent), (truth, truth), "{text}: {after_its_death:?}");
+        for (audited, changed, truth) in &after_its_death {
+            assert_eq!((audited, changed), (truth, truth), "{text}: {after_its_death:?}");
         }
+        let total = "select coalesce(sum(ups - downs), 0)::bigint from total_change";
+        let total: i64 = sqlx::query_scalar(total).fetch_one(&pool).await.expect("a sum");
+        assert_eq!(
+            total,
+            after_its_death.iter().map(|(.., truth)| truth).sum::<i64>(),
+            "{text}"
+        );
         // Another worker takes over when the lease has run out.
         sqlx::query("update job set holder = null, lease_until = null")
             .execute(&pool)

@@ -2,6 +2,8 @@
 
 mod acts_over_http;
 mod commands;
+mod exports;
 mod hostile;
+mod imports;
 mod state_over_http;
 mod watch;

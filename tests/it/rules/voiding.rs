@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use sqlx::{Postgres, Transaction};
 use tally::domain::{ItemId, VoidingId, VoteFilter};
 use tally::ledger::{OperatorLedger, Role};
-use tally::votes::{Direction, Voider};
+use tally::votes::{ChunkWriter, Direction};
 
 use super::assert_rules_hold;
 use crate::helpers::programs::{TALLY, command_as, run, text};
@@ -322,7 +322,7 @@ async fn the_turnout_follows_a_voiding_and_its_undo_whatever_else_the_voters_hol
 /// Returns how many votes were voided or cast again.
 pub(super) async fn run_to_end(
     ledger: &OperatorLedger,
-    voider: &mut Voider,
+    voider: &mut ChunkWriter,
     id: VoidingId,
     direction: Direction,
 ) -> i64 {
@@ -340,15 +340,19 @@ pub(super) async fn run_to_end(
         if is_whole {
             return votes;
         }
-        votes += voider.chunk(id, direction).await.expect("Postgres answers").votes;
+        votes += voider
+            .voiding_chunk(id, direction)
+            .await
+            .expect("Postgres answers")
+            .votes;
     }
 }
 
 /// Opens an operator's ledger, and what voids votes for the operator.
-pub(super) async fn voider(tally: &Tally) -> (OperatorLedger, Voider) {
+pub(super) async fn voider(tally: &Tally) -> (OperatorLedger, ChunkWriter) {
     let ledger = OperatorLedger::new(&tally.stores.login_url(Role::Operator), "test").expect("a URL");
     let live = connected(live_counts(tally)).await;
-    let voider = Voider::new(ledger.as_server().writer(), live);
+    let voider = ChunkWriter::new(ledger.as_server().writer(), live);
     (ledger, voider)
 }
 
@@ -373,11 +377,11 @@ pub(super) async fn create_voiding(ledger: &OperatorLedger, filter: &VoteFilter)
 pub(super) async fn votes_behind(
     tally: &Tally,
     transaction: Transaction<'static, Postgres>,
-    voider: &mut Voider,
+    voider: &mut ChunkWriter,
     id: VoidingId,
     direction: Direction,
 ) -> i64 {
-    let (chunk, ()) = tokio::join!(voider.chunk(id, direction), async {
+    let (chunk, ()) = tokio::join!(voider.voiding_chunk(id, direction), async {
         until_blocked(&tally.pool, r#"select xid as "xid!""#).await;
         transaction.commit().await.expect("a commit");
     });

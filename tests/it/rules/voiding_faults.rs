@@ -127,10 +127,10 @@ async fn a_chunk_with_one_id_not_beyond_the_watermark_is_not_stored() {
     let mut expected = 3;
     for direction in [Direction::Void, Direction::Undo] {
         pass_next_vote_id(&tally.pool).await;
-        assert!(voider.chunk(id, direction).await.is_err());
+        assert!(voider.voiding_chunk(id, direction).await.is_err());
         assert_eq!(stored().await, expected);
         // The failed chunk has used up its ids.
-        assert!(voider.chunk(id, direction).await.is_ok());
+        assert!(voider.voiding_chunk(id, direction).await.is_ok());
         expected += 3;
         assert_eq!(stored().await, expected);
         // A note of counted votes need not wait for the end of this chunk.

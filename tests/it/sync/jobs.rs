@@ -202,7 +202,7 @@ async fn after_a_takeover_by(taker: impl FnOnce(&Stores, &WorkerLedger) -> Worke
     ));
     let deleted = first.delete_old_addresses(DAY, &delete_addresses).await;
     assert!(is_lost(deleted.map(|_| ())));
-    assert!(is_lost(first.shrink_recent(&roll_up).await.map(|_| ())));
+    assert!(is_lost(first.merge_changes(&roll_up).await.map(|_| ())));
     // Ten times the merged rows, and the votes of the others.
     let recent = async || {
         let merged = "select 10 * count(*) filter (where minutes = 60) + sum(ups)::bigint from recent_change";
@@ -236,7 +236,7 @@ async fn after_a_takeover_by(taker: impl FnOnce(&Stores, &WorkerLedger) -> Worke
     assert_eq!(deleted, (1, false));
     let deleted = second.delete_old_addresses(DAY, &delete_addresses).await;
     assert_eq!(deleted.expect("it is held"), (1, false));
-    second.shrink_recent(&roll_up).await.expect("it is held");
+    second.merge_changes(&roll_up).await.expect("it is held");
     assert_eq!(recent().await, 10 + 4);
     assert_eq!(
         (watermark(&pool).await, keys().await, addresses().await),

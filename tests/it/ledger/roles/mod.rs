@@ -292,33 +292,6 @@ async fn each_role_is_refused_what_is_not_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_reporting_role_reads_every_documented_report() {
-    let stores = Stores::start().await;
-    execute(&stores.database_url, "insert into item (name) values ('x')")
-        .await
-        .expect("an item");
-    execute(
-        &stores.database_url,
-        "insert into vote (item_id, voter_id) values (1, 'ada')",
-    )
-    .await
-    .expect("a vote");
-    let reports = include_str!("../../../../docs/reports.md")
-        .split("```sql\n")
-        .find(|part| part.starts_with("-- The ten items"))
-        .and_then(|part| part.split("```").next())
-        .expect("the reports");
-    let mut connection = connect(&stores.login_url(Role::Report)).await;
-    let mut read = 0;
-    for report in reports.split(';').filter(|report| !report.trim().is_empty()) {
-        let rows = connection.fetch_all(report).await.expect(report);
-        assert_eq!(rows.len(), 1, "{report}");
-        read += 1;
-    }
-    assert_eq!(read, 3);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn an_owner_that_may_not_create_roles_is_shown_what_to_run_and_tally_works_without_them() {
     let stores = Stores::start().await;
     without_roles(&stores).await;

@@ -71,6 +71,7 @@ tally_worker _sqlx_migrations: select (version, checksum)
 tally_worker audited_count: insert, select, update (vote_count, down_count)
 tally_worker broken_changes: execute
 tally_worker broken_rules: execute
+tally_worker day_change: insert, select, update (ups, downs, ups_taken_back, downs_taken_back)
 tally_worker epoch: select (number), update (number)
 tally_worker idempotency_key: delete, select (key_hash, created_at)
 tally_worker identity: select (id)
@@ -83,9 +84,10 @@ tally_worker loss: select
 tally_worker note_act: execute
 tally_worker oldest_program: execute
 tally_worker postgres_run: execute
-tally_worker recent_change: delete, insert, select, update (ups, downs)
+tally_worker recent_change: delete, insert, select, update (ups, downs, ups_taken_back, downs_taken_back)
 tally_worker search_text: execute
 tally_worker search_vector: execute
+tally_worker total_change: insert, select, update (ups, downs, ups_taken_back, downs_taken_back)
 tally_worker voiding: select (id, created_at, address_hashes), update (address_hashes)
 tally_worker vote: select (id, item_id, created_at, value, change_number)
 tally_worker vote_address: delete, select (vote_id, noted_at)
@@ -99,11 +101,16 @@ tally_operator api_key: insert (key_hash, name, scopes, expires_at), select (id,
 tally_operator audited_count: select
 tally_operator end_api_key: execute
 tally_operator identity: select (id)
-tally_operator item: select (id, vote_count, counted_at, down_count, key)
+tally_operator import: insert (file_hash, file_name, source, after_vote_id, until_vote_id), select, update (ended_at)
+tally_operator import_items: execute
+tally_operator import_polls: execute
+tally_operator import_votes: execute
+tally_operator item: select (id, name, vote_count, counted_at, down_count, key)
 tally_operator late_sequences: execute
 tally_operator note_act: execute
 tally_operator oldest_program: execute
 tally_operator postgres_run: execute
+tally_operator reserve_ids: execute
 tally_operator undo_votes: execute
 tally_operator void_votes: execute
 tally_operator voided: select
@@ -114,9 +121,12 @@ tally_operator vote_api_key: select
 tally_operator vote_id_seq: select, usage
 tally_operator vote_ids_are_new: execute
 tally_operator votes_to_void: execute
-tally_operator watermark: select (vote_id)
+tally_operator watermark: select (vote_id, reached_at)
 tally_operator writer_connection: insert (name, counted_vote_id, knows_rules), select (name, counted_vote_id, knows_rules), update (counted_vote_id)
 tally_report audited_count: select
+tally_report day_change: select
+tally_report identity: select (id)
+tally_report import: select
 tally_report item: select
 tally_report loss: select
 tally_report loss_item: select
@@ -125,10 +135,12 @@ tally_report open_poll: select
 tally_report place: select
 tally_report recent_change: select
 tally_report rule: select
+tally_report total_change: select
 tally_report voided: select
 tally_report voiding: select (id, voter_id, item_id, cast_from, cast_until, reason, created_at, until_vote_id, done_vote_id, undone_vote_id, api_key_id)
 tally_report vote: select
 tally_report vote_api_key: select
+tally_report watermark: select (vote_id, vote_total, reached_at)
 ";
 
 /// The rights in the schema of Tally's tables, in the form of [`RIGHTS`].

@@ -3,7 +3,7 @@
 use rand::Rng;
 use tally::domain::{ItemId, Moment, VoidingId, VoteFilter, VoterId};
 use tally::ledger::{OperatorLedger, Role};
-use tally::votes::{Direction, Voider};
+use tally::votes::{ChunkWriter, Direction};
 
 use super::draw::Draw;
 use super::model::{ItemAt, Model, Row, RowAt};
@@ -90,14 +90,14 @@ impl Model {
 /// An operator, who voids and undoes.
 pub struct Operator {
     ledger: OperatorLedger,
-    voider: Voider,
+    voider: ChunkWriter,
 }
 
 impl Operator {
     pub async fn of(tally: &Tally) -> Self {
         let ledger = OperatorLedger::new(&tally.stores.login_url(Role::Operator), "test").expect("a URL");
         let live = connected(live_counts(tally)).await;
-        let voider = Voider::new(ledger.as_server().writer(), live);
+        let voider = ChunkWriter::new(ledger.as_server().writer(), live);
         Self { ledger, voider }
     }
 
@@ -162,7 +162,7 @@ impl Operator {
             if is_whole {
                 return Ok(());
             }
-            let stored = self.voider.chunk(id, direction).await;
+            let stored = self.voider.voiding_chunk(id, direction).await;
             stored.map_err(|error| format!("no chunk is stored: {error:?}"))?;
         }
     }

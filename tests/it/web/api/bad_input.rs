@@ -135,7 +135,7 @@ async fn a_wrong_method_is_405_and_names_the_allowed_ones() {
     for (method, path, allow) in [
         (Method::DELETE, "/v1/items", "GET, HEAD, POST"),
         (Method::PUT, "/v1/items/1", "GET, HEAD, PATCH"),
-        (Method::GET, "/v1/items/1/votes", "POST"),
+        (Method::PATCH, "/v1/items/1/votes", "GET, HEAD, POST"),
         (Method::POST, "/health/ready", "GET, HEAD"),
         (Method::POST, "/", "GET, HEAD"),
     ] {

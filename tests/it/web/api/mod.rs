@@ -10,4 +10,5 @@ mod public_reads;
 mod refusals;
 mod search;
 mod top_lists;
+mod votes_of;
 mod voting;

@@ -214,10 +214,10 @@ async fn a_polls_list_has_its_choices_alone_and_no_list_has_hidden_items_or_hidd
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_older_than_an_hour_is_kept_by_hours_and_what_is_older_than_a_day_not_at_all() {
+async fn what_is_older_than_an_hour_is_kept_by_hours_and_what_is_of_an_earlier_day_by_days() {
     let tally = Tally::start().await;
     let item = tally.item("x").await.get();
-    for (hours, ups) in [(30, 1), (23, 2), (5, 3), (0, 4)] {
+    for (hours, ups) in [(50, 1), (23, 2), (5, 3), (0, 4)] {
         let last: Option<i64> = sqlx::query_scalar("select max(id) from vote")
             .fetch_one(&tally.pool)
             .await
@@ -238,8 +238,8 @@ async fn what_is_older_than_an_hour_is_kept_by_hours_and_what_is_older_than_a_da
     let last: i64 = rows[2..].iter().map(|(_, ups)| ups).sum();
     assert_eq!(last, 4, "{rows:?}");
     assert!(rows[2..].iter().all(|(minutes, _)| *minutes == 5), "{rows:?}");
-    // A day later, nothing is left.
-    sqlx::query("update recent_change set starts_at = starts_at - interval '26 hours'")
+    // Two days later, all of it is in their days.
+    sqlx::query("update recent_change set starts_at = starts_at - interval '50 hours'")
         .execute(&tally.pool)
         .await
         .expect("Postgres answers");
@@ -254,6 +254,11 @@ async fn what_is_older_than_an_hour_is_kept_by_hours_and_what_is_older_than_a_da
         .await
         .expect("Postgres answers");
     assert_eq!((left, later), (0, 0));
+    let days: i64 = sqlx::query_scalar("select sum(ups)::bigint from day_change")
+        .fetch_one(&tally.pool)
+        .await
+        .expect("Postgres answers");
+    assert_eq!(days, 1 + 2 + 3 + 4);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,0 +1,624 @@
+//! `tally import`: files as votes, items and polls.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use sqlx::PgPool;
+use tally::domain::ItemId;
+use tally::ledger::Role;
+use tokio::time::sleep;
+
+use super::exports::export;
+use crate::helpers::eventually;
+use crate::helpers::programs::{Program, TALLY, command, command_as, run, start_worker, text};
+use crate::helpers::stores::Stores;
+use crate::helpers::tally::Tally;
+use crate::reports::random_ledger;
+
+/// Runs `tally import` as an operator. Returns whether every line is stored, the result, and what it complains of.
+async fn import(stores: &Stores, arguments: &[&str]) -> (bool, Value, String) {
+    let mut command = command_as(TALLY, Some((stores, Role::Operator)));
+    command.arg("import").args(arguments).arg("--json");
+    let output = run(command).await;
+    let result = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    (output.status.success(), result, text(&output.stderr))
+}
+
+/// A new file with this content.
+fn file(stores: &Stores, name: &str, content: &str) -> PathBuf {
+    let path = stores.folder().join(name);
+    std::fs::write(&path, content).expect("written");
+    path
+}
+
+fn shown(path: &Path) -> &str {
+    path.to_str().expect("a plain path")
+}
+
+async fn number(pool: &PgPool, query: &str) -> i64 {
+    sqlx::query_scalar(query)
+        .fetch_one(pool)
+        .await
+        .expect("Postgres answers")
+}
+
+/// A Tally with a sync worker.
+async fn start() -> (Tally, Program) {
+    let tally = Tally::start().await;
+    let worker = start_worker(&tally.stores, "worker", &[]);
+    (tally, worker)
+}
+
+/// Every count is right and every rule holds, as `tally audit` sees them.
+async fn assert_exact(tally: &Tally) {
+    eventually("all counts are exact", async || {
+        let mut audit = command(TALLY, Some(&tally.stores));
+        audit.arg("audit");
+        let output = run(audit).await;
+        let said = text(&output.stdout);
+        assert!(
+            said.contains("wrong              0 items") && said.contains("rules              0 faults"),
+            "{said}"
+        );
+        (said.contains("in flight          0 items") && said.contains("rebuilding         0 items"))
+            .then_some(())
+    })
+    .await;
+}
+
+/// Exports a table to a file, as another Tally would: all Tallys of the tests are copies of one.
+async fn export_of_other(stores: &Stores, path: &Path, arguments: &[&str]) {
+    let arguments = [arguments, &["--out", shown(path)]].concat();
+    let (done, _, said) = export(stores, Role::Report, &arguments).await;
+    assert!(done, "{said}");
+    let identity: String = sqlx::query_scalar("select id from identity")
+        .fetch_one(&stores.pool())
+        .await
+        .expect("Postgres answers");
+    let content = std::fs::read_to_string(path).expect("a file");
+    assert!(content.contains(&identity), "{}", &content[..200]);
+    std::fs::write(path, content.replace(&identity, "another Tally")).expect("written");
+}
+
+/// Waits until every vote so far is rolled up.
+async fn roll_up(tally: &Tally) {
+    eventually("no vote is in flight", async || {
+        let left = number(
+            &tally.pool,
+            "select last_value - vote_id from vote_id_seq, watermark",
+        )
+        .await;
+        (left == 0).then_some(())
+    })
+    .await;
+}
+
+/// What must be the same after an export and an import: counts; who holds what; places, numbers, turnouts.
+async fn state(pool: &PgPool) -> Vec<String> {
+    sqlx::query_scalar(
+        "select format('item %s %s: %s, %s down', item.id, item.name, coalesce(sum(value), 0),
+                       count(value) filter (where value < 0 and change_number % 2 = 0)
+                       - count(value) filter (where value > 0 and change_number % 2 = 1)) as line
+         from item left join vote on item_id = item.id group by item.id
+         union all
+         select format('%s holds %s on %s', voter_id, sum(value), item_id) from vote
+         where voter_id is not null and voter_id not like 'import %' group by item_id, voter_id having sum(value) <> 0
+         union all
+         select format('item %s: %s of %s places, number %s', item_id, taken, max_votes, last_number) from place
+         union all
+         select format('number %s on %s of %s at %s', number, item_id, voter_id, created_at) from vote
+         where number is not null
+         union all
+         select format('poll %s %s: %s voters, %s', id, title, voter_count, (is_hidden, is_secret, by_ballot, max_choices))
+         from rule
+         order by line",
+    )
+    .fetch_all(pool)
+    .await
+    .expect("Postgres answers")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_that_is_exported_and_imported_into_an_empty_tally_is_the_same() {
+    let from = Tally::start().await;
+    let ((to, _worker), (other, _other_worker)) = (start().await, start().await);
+    let seed: f64 = rand::random_range(-1.0..1.0);
+    random_ledger(&from.stores, 6000, seed).await;
+    let _from_worker = start_worker(&from.stores, "from-worker", &[]);
+    // The script gives each item as many places as it needs at the end.
+    sqlx::raw_sql("update place set max_votes = max_votes + 1000")
+        .execute(&from.pool)
+        .await
+        .expect("the owner may");
+    let numbered = from
+        .item_with(json!({ "name": "numbered, \"x\"", "key": "n/1", "numbered": true, "max_votes": 9 }))
+        .await;
+    for voter in ["ada", "bob", "cyd"] {
+        from.vote(numbered, voter).await;
+    }
+    // A selection takes back and casts several choices at once.
+    let poll = json!({ "title": "of two", "choices": ["a", "b", "c", "d"], "max_choices": 2 });
+    let (_, poll) = from.post("/v1/polls", &poll).await;
+    let choice = |at: usize| poll["choices"][at]["item_id"].clone();
+    let path = format!("/v1/polls/{}/votes/w1", poll["id"]);
+    for held in [[choice(0), choice(1)], [choice(2), choice(3)]] {
+        let (status, said) = from
+            .send(Method::PUT, &path, Some(&json!({ "items": held })))
+            .await;
+        assert_eq!(status, StatusCode::OK, "{said}");
+    }
+    // What an undo casts again has no number of its own.
+    for arguments in [
+        &["--item", "key:n/1", "--reason", "x", "--apply"][..],
+        &["--undo", "20"],
+    ] {
+        let mut void = command_as(TALLY, Some((&from.stores, Role::Operator)));
+        void.arg("void").args(arguments);
+        let output = run(void).await;
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+    from.vote(numbered, "later").await;
+    roll_up(&from).await;
+    for (format, to) in [("csv", &to), ("jsonl", &other)] {
+        for table in ["polls", "items", "votes"] {
+            let path = to.stores.folder().join(table);
+            export_of_other(&from.stores, &path, &[table, "--format", format]).await;
+            let (done, result, said) = import(&to.stores, &[table, shown(&path), "--format", format]).await;
+            assert!(done, "seed {seed}: {table}: {said} {result}");
+        }
+        assert_eq!(state(&to.pool).await, state(&from.pool).await, "seed {seed}");
+        assert_exact(to).await;
+    }
+    // What was cast, changed and taken back since.
+    let until = number(&from.pool, "select vote_id from watermark")
+        .await
+        .to_string();
+    from.vote(numbered, "last").await;
+    for (method, held) in [
+        (Method::PUT, json!({ "items": [choice(0)] })),
+        (Method::DELETE, json!({})),
+    ] {
+        let (status, said) = from.send(method, &path, Some(&held)).await;
+        assert_eq!(status, StatusCode::OK, "{said}");
+    }
+    roll_up(&from).await;
+    let rest = to.stores.folder().join("rest");
+    export_of_other(&from.stores, &rest, &["votes", "--after", &until]).await;
+    let (done, result, said) = import(&to.stores, &["votes", shown(&rest)]).await;
+    assert!(done, "{said} {result}");
+    assert_eq!(state(&to.pool).await, state(&from.pool).await, "seed {seed}");
+    let anonymous = number(&to.pool, "select count(*) from vote where voter_id is null").await;
+    let voided = number(
+        &to.pool,
+        "select count(*) from vote where starts_with(voter_id, 'import 1, voided')",
+    )
+    .await;
+    assert!(anonymous > 100 && voided > 0, "{anonymous}, {voided}");
+    // The same votes in another file are not imported again, nor where they are from.
+    let again = to.stores.folder().join("again");
+    export_of_other(&from.stores, &again, &["votes", "--format", "jsonl"]).await;
+    let (done, _, said) = import(&to.stores, &["votes", shown(&again), "--format", "jsonl"]).await;
+    assert!(
+        !done && said.contains("were imported before, as import 2; export those above"),
+        "{said}"
+    );
+    let own = to.stores.folder().join("own");
+    let (done, _, said) = export(&from.stores, Role::Report, &["votes", "--out", shown(&own)]).await;
+    assert!(done, "{said}");
+    let (done, _, said) = import(&from.stores, &["votes", shown(&own)]).await;
+    assert!(!done && said.contains("an export of this very Tally"), "{said}");
+    // New items and polls get ids of their own.
+    let item = to.item("new").await;
+    assert!(item.get() > numbered.get());
+    let (_, poll) = to
+        .post("/v1/polls", &json!({ "title": "x", "choices": ["a", "b"] }))
+        .await;
+    assert!(
+        poll["id"].as_i64() > Some(number(&from.pool, "select max(id) from rule").await),
+        "{poll}"
+    );
+}
+
+/// Lines of votes without a voter, and of voters, on three items.
+fn many_lines(lines: usize) -> String {
+    let mut text = "item_key,voter_id,value\n".to_owned();
+    for line in 0..lines {
+        let voter = if line % 3 == 0 {
+            String::new()
+        } else {
+            format!("v{line}")
+        };
+        let value = if line % 5 == 0 { "-1" } else { "1" };
+        text += &format!("k{},{voter},{value}\n", line % 3);
+    }
+    text
+}
+
+/// Ups and downs of an item of [`many_lines`], by the file.
+fn truth(lines: usize, item: usize) -> (i64, i64) {
+    let values = (0..lines)
+        .filter(|line| line % 3 == item)
+        .map(|line| line % 5 == 0);
+    values.fold((0, 0), |(ups, downs), is_down| {
+        (ups + i64::from(!is_down), downs + i64::from(is_down))
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_import_that_is_killed_again_and_again_stores_each_line_once_and_counts_it() {
+    const LINES: usize = 60_000;
+    let (tally, _worker) = start().await;
+    let path = file(&tally.stores, "votes.csv", &many_lines(LINES));
+    let arguments = ["import", "votes", shown(&path), "--make-items", "--json"];
+    let mut kills = 0;
+    loop {
+        let mut command = command_as(TALLY, Some((&tally.stores, Role::Operator)));
+        command.args(arguments).kill_on_drop(true);
+        let ended = tokio::select! {
+            output = run(command) => Some(output),
+            // Two at once, at times: each line is stored once all the same.
+            () = sleep(Duration::from_millis(rand::random_range(20..600))) => None,
+        };
+        match ended {
+            Some(output) if output.status.success() => break,
+            Some(output) => assert!(
+                text(&output.stderr).contains("run the same command again"),
+                "{}",
+                text(&output.stderr)
+            ),
+            None => kills += 1,
+        }
+        assert!(kills < 500, "it never ends");
+    }
+    let stored = number(&tally.pool, "select stored_votes from import").await;
+    assert_eq!(
+        (stored, number(&tally.pool, "select count(*) from vote").await),
+        (60_000, 60_000)
+    );
+    let (done, result, said) = import(&tally.stores, &arguments[1..4]).await;
+    assert!(
+        done && said.contains("nothing is stored again"),
+        "{result} {said}"
+    );
+    for item in 0..3 {
+        let (ups, downs) = truth(LINES, item);
+        eventually("the live count is right", async || {
+            let (_, shown) = tally.get(&format!("/v1/items/key:k{item}")).await;
+            (shown["current"] == true && shown["up_count"] == ups && shown["down_count"] == downs)
+                .then_some(())
+        })
+        .await;
+    }
+    assert_exact(&tally).await;
+    assert!(kills > 0, "nothing was killed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn voters_who_vote_while_their_votes_are_imported_vote_once() {
+    const VOTERS: usize = 3000;
+    let (tally, _worker) = start().await;
+    let item = tally
+        .item_with(json!({ "name": "x", "key": "k", "max_votes": 5000 }))
+        .await;
+    let plain = tally.item_with(json!({ "name": "y", "key": "p" })).await;
+    let mut content = "item_key,voter_id\n".to_owned();
+    for voter in 0..VOTERS {
+        content += &format!("k,v{voter}\np,v{voter}\n");
+    }
+    let path = file(&tally.stores, "votes.csv", &content);
+    let voting = async {
+        for voter in (0..VOTERS).rev().step_by(7) {
+            for item in [item, plain] {
+                let (status, said) = tally.vote(item, &format!("v{voter}")).await;
+                assert!(status.is_success(), "{said}");
+            }
+        }
+    };
+    let arguments = ["votes", shown(&path)];
+    let ((done, result, said), ()) = tokio::join!(import(&tally.stores, &arguments), voting);
+    assert!(done, "{result} {said}");
+    let all = i64::try_from(2 * VOTERS).expect("a few");
+    assert_eq!(number(&tally.pool, "select count(*) from vote").await, all);
+    let sum = result["stored_votes"]
+        .as_i64()
+        .zip(result["repeated_votes"].as_i64());
+    assert_eq!(sum.map(|(stored, repeated)| stored + repeated), Some(all));
+    assert_exact(&tally).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lines_that_cannot_be_votes_are_listed_with_their_reasons_and_the_others_are_stored() {
+    let (tally, _worker) = start().await;
+    let full = tally
+        .item_with(json!({ "name": "full", "key": "full", "max_votes": 2 }))
+        .await;
+    tally
+        .item_with(json!({ "name": "up", "key": "up", "down_votes": false }))
+        .await;
+    tally.item_with(json!({ "name": "twin" })).await;
+    tally.item_with(json!({ "name": "twin" })).await;
+    let (_, poll) = tally
+        .post(
+            "/v1/polls",
+            &json!({ "title": "x", "choices": ["a", "b"], "max_choices": 1 }),
+        )
+        .await;
+    let choices: Vec<i64> = (0..2)
+        .filter_map(|at| poll["choices"][at]["item_id"].as_i64())
+        .collect();
+    tally.vote(full, "early").await;
+    let content = format!(
+        "item_id,item_key,item_name,voter_id,value,created_at,change_number\n\
+         ,full,,a,1,2020-01-01T00:00:00Z,\n\
+         ,full,,b,1,,\n\
+         ,up,,a,-1,,\n\
+         ,,x,a,1,,\n\
+         99,,,a,1,,\n\
+         {0},,,a,1,,0\n\
+         {1},,,a,1,,0\n\
+         {0},,,a,-1,,1\n\
+         {0},,,b,1,,0\n\
+         {1},,,b,1,,0\n\
+         ,up,,b,1,2100-01-01T00:00:00Z,\n\
+         ,up,,c,1,yesterday,\n\
+         ,up,,d,-1,,1\n\
+         ,up,,\"e,1,,\n\
+         ,up,,f,1,1600000000.5,\n",
+        choices[0], choices[1]
+    );
+    let path = file(&tally.stores, "votes.csv", &content);
+    let refused = tally.stores.folder().join("refused.csv");
+    let arguments = ["votes", shown(&path), "--refused", shown(&refused)];
+    let (done, result, said) = import(&tally.stores, &arguments).await;
+    assert!(!done, "{result}");
+    let list = std::fs::read_to_string(&refused).expect("a list");
+    for (line, why) in [
+        (3, "the item is full: it takes 2 votes"),
+        (4, "the item takes no down-votes"),
+        (5, "several items have the name"),
+        (6, "there is no item 99"),
+        (11, "the voter would hold more choices than 1"),
+        (12, "it was cast in the future"),
+        (13, "it takes one like 2030-01-31T18:00:00Z"),
+        (14, "the vote that it takes back or casts again is not there"),
+        (15, "a quoted field does not end in its line"),
+    ] {
+        let found = list.lines().find(|row| row.starts_with(&format!("{line},")));
+        assert!(found.is_some_and(|row| row.contains(why)), "line {line}: {list}");
+        assert!(said.contains(&format!("line {line}: ")), "{said}");
+    }
+    assert_eq!(list.lines().count(), 10, "{list}");
+    assert_eq!(
+        (&result["stored_votes"], &result["refused_lines"]),
+        (&json!(6), &json!(9))
+    );
+    // A move between choices is two lines in either order.
+    let sum = |item: i64| format!("select sum(value)::bigint from vote where item_id = {item}");
+    assert_eq!(number(&tally.pool, &sum(choices[0])).await, 1);
+    assert_eq!(number(&tally.pool, &sum(choices[1])).await, 1);
+    let old =
+        "select count(*) from vote where created_at in ('2020-01-01T00:00:00Z', '2020-09-13T12:26:40.5Z')";
+    assert_eq!(number(&tally.pool, old).await, 2);
+    assert_exact(&tally).await;
+    // A dry run says the same of what it can read, and stores nothing.
+    let other = file(&tally.stores, "other.csv", &content.replace("f,1", "g,1"));
+    let (done, result, _) = import(&tally.stores, &["votes", shown(&other), "--dry-run"]).await;
+    assert!(
+        !done && result["dry_run"] == true && result["refused_lines"] == 4,
+        "{result}"
+    );
+    assert_eq!(number(&tally.pool, "select count(*) from import").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_of_others_are_read_by_the_names_or_places_of_their_columns() {
+    let (tally, _worker) = start().await;
+    for (name, content, options) in [
+        // As SNAP has it: who, whom, rating, Unix time.
+        (
+            "snap",
+            "6,2,4,1289241911.72836\n6,5,-2,1289241941.53378\n1,15,0,1289243140.39049\n",
+            vec!["--columns", "voter_id,item_key,rating,created_at"],
+        ),
+        (
+            "movies",
+            "userId,movieId,rating,timestamp\n1,2,3.5,964982703\n1,31,2.5,964981247\n",
+            vec![
+                "--columns",
+                "voter_id=userId,item_key=movieId,rating=rating,created_at=timestamp",
+                "--neutral",
+                "3",
+            ],
+        ),
+        (
+            "tabs",
+            "who\twhat\nö\t茶\n",
+            vec!["--columns", "voter_id=who,item_name=what", "--delimiter", "tab"],
+        ),
+        (
+            "lines",
+            "{\"user\":\"x\",\"post\":{\"a\":1}}\n{\"user\":7,\"post\":\"p\"}\n",
+            vec!["--format", "jsonl", "--columns", "voter_id=user,item_key=post"],
+        ),
+    ] {
+        let path = file(&tally.stores, name, content);
+        let arguments = [vec!["votes", shown(&path), "--make-items"], options].concat();
+        let (_, result, said) = import(&tally.stores, &arguments).await;
+        assert_eq!(
+            result["stored_votes"],
+            2 - i64::from(["tabs", "lines"].contains(&name)),
+            "{name}: {result} {said}"
+        );
+    }
+    let sum = |key: &str| {
+        let query = format!(
+            "select coalesce(sum(value), 0)::bigint from vote join item on item.id = item_id where key = '{key}'"
+        );
+        let pool = tally.pool.clone();
+        async move { number(&pool, &query).await }
+    };
+    for (key, net) in [("2", 2), ("5", -1), ("31", -1), ("p", 1)] {
+        assert_eq!(sum(key).await, net, "{key}");
+    }
+    assert_exact(&tally).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_file_of_votes_is_refused_in_one_line() {
+    let tally = Tally::start().await;
+    let stores = &tally.stores;
+    let nothing = file(stores, "nothing", "\n\n");
+    let other = file(stores, "other", "name,count\nx,1\n");
+    let user = file(stores, "user", "item_id,user,Value\n1,dora,-1\n");
+    let lines = file(stores, "lines", "{\"item_id\":1}\n");
+    let gzip = stores.folder().join("gzip");
+    std::fs::write(&gzip, b"\x1f\x8b\x08").expect("written");
+    let utf16 = stores.folder().join("utf16");
+    std::fs::write(&utf16, b"\xff\xfei\0t\0").expect("written");
+    for (arguments, words) in [
+        (
+            vec!["votes", shown(stores.folder())],
+            "it is a folder, not a file",
+        ),
+        (vec!["votes", "/dev/zero"], "it is a device, not a file"),
+        (vec!["votes", "-"], "cannot read -"),
+        (
+            vec!["votes", shown(&nothing)],
+            "has no line that names its columns",
+        ),
+        (
+            vec!["votes", shown(&other)],
+            "the file needs the columns item_id, or item_key, or item_name",
+        ),
+        (
+            vec!["votes", shown(&other), "--columns", "item,count"],
+            "there is no column item",
+        ),
+        (vec!["votes", shown(&utf16)], "UTF-16"),
+        (
+            vec!["items", shown(&other)],
+            "the file needs the columns id and name, or key and name",
+        ),
+        (vec!["votes", shown(&user)], "there is no column \"user\""),
+        (vec!["votes", shown(&lines)], "is it JSON Lines"),
+        (vec!["votes", shown(&gzip)], "it is compressed"),
+        (
+            vec!["votes", shown(&other), "--delimiter", "ab"],
+            "one character of ASCII",
+        ),
+        (
+            vec!["votes", shown(&other), "--neutral", "x"],
+            "it takes a number",
+        ),
+    ] {
+        let (done, _, said) = import(stores, &arguments).await;
+        assert!(!done && said.contains(words), "{arguments:?}: {said}");
+    }
+    assert_eq!(number(&tally.pool, "select count(*) from vote").await, 0);
+    assert_eq!(number(&tally.pool, "select count(*) from import").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_item_and_the_first_poll_of_a_file_leave_their_ids_to_nobody_else() {
+    let tally = Tally::start().await;
+    let items = file(&tally.stores, "items.csv", "id,name\n1,a\n");
+    let polls = file(&tally.stores, "polls.csv", "id,title\n1,a\n");
+    for (table, path) in [("polls", &polls), ("items", &items)] {
+        let (done, _, said) = import(&tally.stores, &[table, shown(path)]).await;
+        assert!(done, "{said}");
+    }
+    assert_eq!(tally.item("next").await.get(), 2);
+    let (status, said) = tally
+        .post("/v1/polls", &json!({ "title": "x", "choices": ["a", "b"] }))
+        .await;
+    assert_eq!((status, &said["id"]), (StatusCode::CREATED, &json!(2)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_lines_too_many_for_an_item_are_refused_and_listed_with_their_rows() {
+    const LINES: usize = 20_000;
+    let (tally, _worker) = start().await;
+    tally.item_with(json!({ "key": "k", "max_votes": 100 })).await;
+    let mut content = "item_key,voter_id\n".to_owned();
+    for voter in 0..LINES {
+        content += &format!("k,v{voter}\n");
+    }
+    // Lines that say nothing, many of them.
+    content += &"y\n".repeat(150_000);
+    let path = file(&tally.stores, "votes.csv", &content);
+    let refused = tally.stores.folder().join("refused.csv");
+    let (done, result, said) = import(
+        &tally.stores,
+        &["votes", shown(&path), "--refused", shown(&refused)],
+    )
+    .await;
+    assert!(!done);
+    let all = i64::try_from(LINES).expect("a few");
+    assert_eq!(
+        (&result["stored_votes"], &result["refused_lines"]),
+        (&json!(100), &json!(all - 100 + 150_000)),
+        "{said}"
+    );
+    let list = std::fs::read_to_string(&refused).expect("a list");
+    assert_eq!(list.lines().count(), LINES - 100 + 150_000 + 1);
+    assert!(
+        list.contains("\n102,the item is full: it takes 100 votes,\"k,v100\"\n"),
+        "{}",
+        &list[..200]
+    );
+    assert_exact(&tally).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn items_and_polls_that_are_there_stay_and_those_that_clash_are_listed() {
+    let tally = Tally::start().await;
+    let there = tally.item_with(json!({ "key": "a" })).await;
+    let id = ItemId::get(there);
+    let content = format!(
+        "id,key,name,rule_id,is_choice,max_votes\n{id},a,x,,,\n{id},b,other,,,\n50,a,x,,,\n51,c,new,,,\n52,,x,9,t,\n53,,x,,,5\nx,,y,,,\n54,d,places,70,f,5\n55,,y,70,f,5\n56,,z,,,many\n0,,z,,,\n9223372036854775807,,z,,,\n57,,\u{200b},,,\n"
+    );
+    let path = file(&tally.stores, "items.csv", &content);
+    let (done, result, said) = import(&tally.stores, &["items", shown(&path)]).await;
+    assert!(!done);
+    assert_eq!(
+        (
+            &result["created"],
+            &result["already_there"],
+            &result["refused_lines"]
+        ),
+        (&json!(2), &json!(1), &json!(10)),
+        "{said}"
+    );
+    for words in [
+        "another item has the id",
+        "another item has the key a",
+        "there is no poll 9",
+        "an item with places has a rule_id",
+        "id is \"x\"; it takes a number from 1",
+        "id is \"9223372036854775807\"",
+        "the name has only characters that nobody can see",
+        "invalid input syntax for type bigint",
+        "belongs to another item or poll",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let path = file(
+        &tally.stores,
+        "polls.csv",
+        "id,key,title,max_choices\n80,p,Poll,1\n80,p,Other,1\n81,p,x,1\n70,,x,1\n82,,x,0\n",
+    );
+    let (_, result, said) = import(&tally.stores, &["polls", shown(&path)]).await;
+    assert_eq!(
+        (&result["created"], &result["refused_lines"]),
+        (&json!(1), &json!(4)),
+        "{said}"
+    );
+    assert!(tally.item("next").await.get() > 54);
+    let (_, trail, _) = export(&tally.stores, Role::Operator, &["trail"]).await;
+    assert!(
+        trail.contains("items.import") && trail.contains("polls.import"),
+        "{trail}"
+    );
+}
