@@ -4,7 +4,7 @@ use std::panic;
 
 use anyhow::Context;
 
-use super::{StoreUrls, database_setting, dev};
+use super::{StoreUrls, database_setting, dev, supervisor};
 use crate::config::{self, Command};
 use crate::ledger::WorkerLedger;
 use crate::live::{Counters, Redis, WORKER_ANSWER_LIMIT};
@@ -99,8 +99,12 @@ async fn serve(settings: config::Serve) -> anyhow::Result<()> {
     let server = super::server(&stores, options, "tally serve", metrics)?;
     // Before the server says that it runs: a reader of that line may stop it at once.
     let stop = shutdown::requested_or_deaf();
-    tracing::info!(address = %server.address()?, "listening");
-    let ended = server.run(stop).await;
+    let address = server.address()?;
+    tracing::info!(%address, "listening");
+    let ended = tokio::select! {
+        ended = server.run(supervisor::stopping(stop)) => ended,
+        never = supervisor::keep_notifying(async || supervisor::answers(address).await) => never,
+    };
     traces.end().await;
     ended
 }
@@ -190,7 +194,11 @@ async fn work(settings: config::SyncWorker) -> anyhow::Result<bool> {
     let stop = shutdown::requested_or_deaf();
     warn_of_eviction(&stores).await?;
     tracing::info!(every = ?settings.worker.flush_every, audit = %settings.worker.audit_cron, "syncing");
-    let ended = sync::run(worker, &(&settings.worker).into(), stop).await;
+    let schedule = (&settings.worker).into();
+    let ended = tokio::select! {
+        ended = sync::run(worker, &schedule, supervisor::stopping(stop)) => ended,
+        never = supervisor::keep_notifying(supervisor::gets_turns) => never,
+    };
     traces.end().await;
     ended.map(|()| true)
 }

@@ -6,6 +6,7 @@ mod database_setting;
 mod dev;
 mod greeting;
 mod options;
+mod supervisor;
 
 use metrics_exporter_prometheus::PrometheusHandle;
 

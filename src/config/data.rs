@@ -50,22 +50,22 @@ pub struct Export {
     pub database_url: String,
 }
 
-/// The character between two fields.
+/// What stands between two fields of a line.
 #[derive(Clone, Copy, Debug)]
-pub struct Delimiter(u8);
-
-impl Delimiter {
-    /// The byte.
-    pub fn get(self) -> u8 {
-        self.0
-    }
+pub enum Delimiter {
+    Character(u8),
+    /// Any number of blanks and tabs.
+    Blanks,
 }
 
 fn delimiter(text: &str) -> Result<Delimiter, String> {
     match text.as_bytes() {
-        b"\\t" | b"tab" => Ok(Delimiter(b'\t')),
-        [byte @ (b'\t' | b' ' | b'!'..=b'~')] if !matches!(byte, b'"' | b'#') => Ok(Delimiter(*byte)),
-        _ => Err("it takes one character of ASCII, such as , or ; or tab".to_owned()),
+        b"blanks" => Ok(Delimiter::Blanks),
+        b"\\t" | b"tab" => Ok(Delimiter::Character(b'\t')),
+        [byte @ (b'\t' | b' ' | b'!'..=b'~')] if !matches!(byte, b'"' | b'#') => {
+            Ok(Delimiter::Character(*byte))
+        }
+        _ => Err("it takes one character of ASCII, such as , or ; or tab, or blanks".to_owned()),
     }
 }
 
@@ -107,7 +107,7 @@ pub struct ImportVotes {
     #[arg(long, value_delimiter = ',', value_name = "COLUMNS")]
     pub columns: Vec<String>,
 
-    /// What stands between two fields of CSV: one character, or tab
+    /// What stands between two fields of CSV: one character, tab, or blanks (any number of blanks and tabs)
     #[arg(long, default_value = ",", value_parser = delimiter, value_name = "CHARACTER")]
     pub delimiter: Delimiter,
 
@@ -149,7 +149,7 @@ pub struct ImportFile {
     #[arg(long, value_delimiter = ',', value_name = "COLUMNS")]
     pub columns: Vec<String>,
 
-    /// What stands between two fields of CSV: one character, or tab
+    /// What stands between two fields of CSV: one character, tab, or blanks (any number of blanks and tabs)
     #[arg(long, default_value = ",", value_parser = delimiter, value_name = "CHARACTER")]
     pub delimiter: Delimiter,
 

@@ -101,14 +101,14 @@ async fn import_votes(ledger: &OperatorLedger, command: &ImportVotes) -> anyhow:
     let columns = Columns::of(Table::Votes, &command.columns)?;
     let path = &command.file;
     // The same bytes, read in another way, are other votes.
-    let delimiter = match command.format {
-        ExportFormat::Csv => command.delimiter.get(),
-        ExportFormat::Jsonl => 0,
-    };
-    let how = format!("{columns:?} {:?} {delimiter} {}", command.format, command.neutral);
+    let delimiter = (command.format == ExportFormat::Csv).then_some(command.delimiter);
+    let how = format!(
+        "{columns:?} {:?} {delimiter:?} {}",
+        command.format, command.neutral
+    );
     let (file_hash, line_total) = files::hash(path, &how)?;
     let bar = progress(line_total);
-    let open = || Records::open(path, command.format, command.delimiter.get(), columns.clone());
+    let open = || Records::open(path, command.format, command.delimiter, columns.clone());
     // A file without Tally's columns is refused before anything is noted.
     let mut first = open()?;
     first.next()?;
@@ -228,7 +228,7 @@ type Chunk = Vec<(i64, Value, String)>;
 
 async fn import_rows(ledger: &OperatorLedger, file: &ImportFile, table: Table) -> anyhow::Result<Ended> {
     let columns = || Columns::of(table, &file.columns);
-    let open = || Records::open(&file.file, file.format, file.delimiter.get(), columns()?);
+    let open = || Records::open(&file.file, file.format, file.delimiter, columns()?);
     // The file is read twice.
     let (_, line_total) = files::hash(&file.file, "")?;
     let bar = progress(line_total);

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::columns::Columns;
+use crate::config::data::Delimiter;
 use crate::files::{self, Lines};
 use crate::ledger::ExportFormat;
 
@@ -49,14 +50,19 @@ pub struct Records {
     /// Whether there was a row. Before it, lines that begin with # are comments.
     has_begun: bool,
     line: i64,
-    reader: csv_core::Reader,
+    splitter: Splitter,
     text: Vec<u8>,
     ends: Vec<usize>,
 }
 
 impl Records {
     /// Opens a file.
-    pub fn open(path: &Path, format: ExportFormat, delimiter: u8, columns: Columns) -> anyhow::Result<Self> {
+    pub fn open(
+        path: &Path,
+        format: ExportFormat,
+        delimiter: Delimiter,
+        columns: Columns,
+    ) -> anyhow::Result<Self> {
         let lines = files::lines(path, LIMIT_LINES)?;
         let places = columns.places();
         Ok(Self {
@@ -67,7 +73,7 @@ impl Records {
             head: None,
             has_begun: false,
             line: 0,
-            reader: reader(delimiter),
+            splitter: Splitter::of(delimiter),
             text: vec![0; 2 * files::LINE_LIMIT_BYTES],
             ends: vec![0; LIMIT_COLUMNS + 1],
         })
@@ -108,7 +114,7 @@ impl Records {
                 ExportFormat::Jsonl => of_json(line, &self.columns),
                 ExportFormat::Csv if line.starts_with('#') && !self.has_begun => continue,
                 ExportFormat::Csv => {
-                    let split = split(&mut self.reader, line, &mut self.text, &mut self.ends);
+                    let split = self.splitter.split(line, &mut self.text, &mut self.ends);
                     match (&self.places, split) {
                         (Some((places, total)), Ok(found)) if found == *total => {
                             Ok(pick(&self.text, &self.ends[..found], places))
@@ -149,10 +155,6 @@ impl Records {
     }
 }
 
-fn reader(delimiter: u8) -> csv_core::Reader {
-    csv_core::ReaderBuilder::new().delimiter(delimiter).build()
-}
-
 /// The first line of an export.
 fn head(line: &str) -> Option<Map<String, Value>> {
     let head = line.strip_prefix("# ").unwrap_or(line);
@@ -162,26 +164,54 @@ fn head(line: &str) -> Option<Map<String, Value>> {
     head.contains_key("export").then_some(head)
 }
 
-/// Splits a line of CSV. Returns how many fields it has. The field `n` ends at `ends[n]` of `text`.
-fn split(
-    reader: &mut csv_core::Reader,
-    line: &str,
-    text: &mut [u8],
-    ends: &mut [usize],
-) -> Result<usize, String> {
-    if line.bytes().filter(|byte| *byte == b'"').count() % 2 != 0 {
-        return Err("a quoted field does not end in its line".to_owned());
+/// Splits lines into fields.
+enum Splitter {
+    Csv(Box<csv_core::Reader>),
+    Blanks,
+}
+
+impl Splitter {
+    fn of(delimiter: Delimiter) -> Self {
+        match delimiter {
+            Delimiter::Character(byte) => {
+                let reader = csv_core::ReaderBuilder::new().delimiter(byte).build();
+                Self::Csv(Box::new(reader))
+            }
+            Delimiter::Blanks => Self::Blanks,
+        }
     }
-    reader.reset();
-    let (first, _, written, found) = reader.read_record(line.as_bytes(), text, ends);
-    let (last, .., more) = match first {
-        // The line's end is the record's.
-        ReadRecordResult::InputEmpty => reader.read_record(&[], &mut text[written..], &mut ends[found..]),
-        other => (other, 0, 0, 0),
-    };
-    match last {
-        ReadRecordResult::Record => Ok(found + more),
-        _ => Err(format!("it has more than {LIMIT_COLUMNS} fields, or is too long")),
+
+    /// Splits a line. Returns how many fields it has. The field `n` ends at `ends[n]` of `text`, which holds
+    /// the longest line.
+    fn split(&mut self, line: &str, text: &mut [u8], ends: &mut [usize]) -> Result<usize, String> {
+        let too_many = || Err(format!("it has more than {LIMIT_COLUMNS} fields, or is too long"));
+        let Self::Csv(reader) = self else {
+            let (mut written, mut found) = (0, 0);
+            for field in line.split_ascii_whitespace() {
+                let end = written + field.len();
+                let (Some(place), Some(ends_at)) = (text.get_mut(written..end), ends.get_mut(found)) else {
+                    return too_many();
+                };
+                place.copy_from_slice(field.as_bytes());
+                *ends_at = end;
+                (written, found) = (end, found + 1);
+            }
+            return Ok(found);
+        };
+        if line.bytes().filter(|byte| *byte == b'"').count() % 2 != 0 {
+            return Err("a quoted field does not end in its line".to_owned());
+        }
+        reader.reset();
+        let (first, _, written, found) = reader.read_record(line.as_bytes(), text, ends);
+        let (last, .., more) = match first {
+            // The line's end is the record's.
+            ReadRecordResult::InputEmpty => reader.read_record(&[], &mut text[written..], &mut ends[found..]),
+            other => (other, 0, 0, 0),
+        };
+        match last {
+            ReadRecordResult::Record => Ok(found + more),
+            _ => too_many(),
+        }
     }
 }
 
@@ -232,7 +262,7 @@ mod tests {
         std::fs::write(&path, content).expect("written");
         let columns: Vec<String> = columns.iter().map(|name| (*name).to_owned()).collect();
         let columns = Columns::of(Table::Polls, &columns).expect("columns");
-        let mut records = Records::open(&path, format, b',', columns).expect("a file");
+        let mut records = Records::open(&path, format, Delimiter::Character(b','), columns).expect("a file");
         let mut rows = Vec::new();
         while let Some(record) = records.next().expect("it is read") {
             rows.push((record.line, record.fields.map(|fields| fields[..3].to_vec())));

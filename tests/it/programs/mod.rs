@@ -10,4 +10,5 @@ mod processes;
 mod replay;
 mod secrets;
 mod settings;
+mod supervised;
 mod workers;
