@@ -39,22 +39,30 @@ pub async fn import(command: Command) -> anyhow::Result<bool> {
     };
     let ledger = OperatorLedger::new(database_url, "tally import")?;
     ledger.as_server().check().await?;
-    let (what, ended) = match &command {
-        Command::Votes(command) => (ActKind::VotesImport, import_votes(&ledger, command).await),
-        Command::Items(file) => (
-            ActKind::ItemsImport,
-            import_rows(&ledger, file, Table::Items).await,
-        ),
-        Command::Polls(file) => (
-            ActKind::PollsImport,
-            import_rows(&ledger, file, Table::Polls).await,
-        ),
+    let (what, is_dry_run) = match &command {
+        Command::Votes(command) => (ActKind::VotesImport, command.dry_run),
+        Command::Items(file) => (ActKind::ItemsImport, file.dry_run),
+        Command::Polls(file) => (ActKind::PollsImport, file.dry_run),
     };
-    let noted = match &ended {
-        Ok(ended) => ended.act.clone().map(|details| ledger.act(what).details(details)),
-        Err(_) => Some(ledger.act(what).outcome(ActOutcome::Failed, None)),
+    // An import takes many transactions, so its beginning is noted before the first of them.
+    let begun = match is_dry_run {
+        true => None,
+        false => {
+            let act = ledger.act(what).outcome(ActOutcome::Begun, None);
+            Some(ledger.note_act(&act, None).await?)
+        }
     };
-    if let Some(act) = noted
+    let ended = match &command {
+        Command::Votes(command) => import_votes(&ledger, command).await,
+        Command::Items(file) => import_rows(&ledger, file, Table::Items).await,
+        Command::Polls(file) => import_rows(&ledger, file, Table::Polls).await,
+    };
+    let act = ledger.act(what).of(begun);
+    let act = match &ended {
+        Ok(ended) => act.details(ended.details.clone()),
+        Err(_) => act.outcome(ActOutcome::Failed, None),
+    };
+    if begun.is_some()
         && let Err(error) = ledger.note_act(&act, None).await
     {
         tracing::warn!(%error, what = what.name(), "the outcome of an act is not in the trail");
@@ -67,8 +75,8 @@ pub async fn import(command: Command) -> anyhow::Result<bool> {
 struct Ended {
     /// No line was refused.
     is_whole: bool,
-    /// What the trail says. `None`: nothing was to be stored.
-    act: Option<Value>,
+    /// What the trail says.
+    details: Value,
 }
 
 fn progress(lines: u64) -> ProgressBar {
@@ -171,7 +179,7 @@ async fn import_votes(ledger: &OperatorLedger, command: &ImportVotes) -> anyhow:
     show(&report, command.json);
     Ok(Ended {
         is_whole: done.refused_lines == 0,
-        act: Some(report),
+        details: report,
     })
 }
 
@@ -212,7 +220,7 @@ async fn dry_run(
     );
     Ok(Ended {
         is_whole: bad == 0,
-        act: None,
+        details: Value::Null,
     })
 }
 
@@ -295,7 +303,7 @@ async fn import_rows(ledger: &OperatorLedger, file: &ImportFile, table: Table) -
         );
         return Ok(Ended {
             is_whole: bad == 0,
-            act: None,
+            details: Value::Null,
         });
     }
     let report = json!({
@@ -306,7 +314,7 @@ async fn import_rows(ledger: &OperatorLedger, file: &ImportFile, table: Table) -
     show(&report, file.database.json);
     Ok(Ended {
         is_whole: bad == 0,
-        act: Some(report),
+        details: report,
     })
 }
 

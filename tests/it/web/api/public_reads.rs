@@ -161,13 +161,15 @@ async fn an_address_that_asks_for_many_lists_at_once_gets_429() {
 
 /// Every route that reads many rows for anyone, with what it answers to an address that asks for too much. Lists of
 /// top items are not among them: one statement at a time reads them for all who ask.
-const TAKE_A_PLACE: [(&str, &str, StatusCode); 9] = [
+const TAKE_A_PLACE: [(&str, &str, StatusCode); 11] = [
     ("/v1/items", "", StatusCode::TOO_MANY_REQUESTS),
     ("/v1/items", "?search=x", StatusCode::TOO_MANY_REQUESTS),
     ("/v1/items", "?name=x", StatusCode::TOO_MANY_REQUESTS),
     ("/v1/polls", "", StatusCode::TOO_MANY_REQUESTS),
     ("/v1/polls", "?search=x", StatusCode::TOO_MANY_REQUESTS),
     ("/v1/items/{id}/history", "", StatusCode::TOO_MANY_REQUESTS),
+    ("/v1/polls/{id}/votes", "", StatusCode::TOO_MANY_REQUESTS),
+    ("/v1/items/{id}/votes", "", StatusCode::TOO_MANY_REQUESTS),
     ("/v1/polls/{id}/history", "", StatusCode::TOO_MANY_REQUESTS),
     // The page of all items and polls.
     ("/", "", StatusCode::SERVICE_UNAVAILABLE),

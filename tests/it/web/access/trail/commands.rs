@@ -65,6 +65,15 @@ async fn each_command_of_an_operator_leaves_its_rows_and_what_only_looks_leaves_
         "very-private-voter is a bot",
     ];
     let one = Some("voiding:1");
+    let file = |name: &str, content: &str| {
+        let path = tally.stores.folder().join(name);
+        std::fs::write(&path, content).expect("written");
+        path.to_str().expect("a plain path").to_owned()
+    };
+    let votes = file("votes.csv", "item_id,voter_id\n1,very-private-voter-2\n");
+    let items = file("items.csv", "id,name\n7,x\n");
+    let polls = file("polls.csv", "id,title\n7,x\n");
+    let import = |what: &str, outcome: &str| of("tally import", what, None, outcome, None);
     let cases: Vec<(Vec<&str>, bool, Vec<Row>)> = vec![
         (
             vec!["key", "create", "a", "--scope", "admin"],
@@ -146,6 +155,27 @@ async fn each_command_of_an_operator_leaves_its_rows_and_what_only_looks_leaves_
                 Some("unknown-voiding"),
             )],
         ),
+        (vec!["import", "votes", &votes, "--dry-run"], true, vec![]),
+        (
+            vec!["import", "votes", &votes],
+            true,
+            vec![import("votes.import", "begun"), import("votes.import", "done")],
+        ),
+        (
+            vec!["import", "votes", &votes, "--columns", "voter_id"],
+            false,
+            vec![import("votes.import", "begun"), import("votes.import", "failed")],
+        ),
+        (
+            vec!["import", "items", &items],
+            true,
+            vec![import("items.import", "begun"), import("items.import", "done")],
+        ),
+        (
+            vec!["import", "polls", &polls],
+            true,
+            vec![import("polls.import", "begun"), import("polls.import", "done")],
+        ),
         (
             [&["void", "--item", "99", "--apply"][..], &reason].concat(),
             false,
@@ -176,7 +206,7 @@ async fn each_command_of_an_operator_leaves_its_rows_and_what_only_looks_leaves_
     // Each outcome names the row of its beginning.
     let unpaired: i64 = sqlx::query_scalar(
         "select count(*) from act as begun where outcome = 'begun' and 1 <>
-             (select count(*) from act where begun_id = begun.id and what = begun.what and outcome = 'done')",
+             (select count(*) from act where begun_id = begun.id and what = begun.what and outcome in ('done', 'failed'))",
     )
     .fetch_one(&tally.pool)
     .await
