@@ -197,7 +197,8 @@ async fn work(settings: config::SyncWorker) -> anyhow::Result<bool> {
     let schedule = (&settings.worker).into();
     let ended = tokio::select! {
         ended = sync::run(worker, &schedule, supervisor::stopping(stop)) => ended,
-        never = supervisor::keep_notifying(supervisor::gets_turns) => never,
+        // Alive while its tasks get their turns: what its stores do is no reason to start it again.
+        never = supervisor::keep_notifying(async || true) => never,
     };
     traces.end().await;
     ended.map(|()| true)

@@ -2,7 +2,6 @@
 //! it stops. Without one, nothing is sent.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use reqwest::Url;
 use sd_notify::NotifyState;
@@ -54,10 +53,4 @@ pub(super) async fn answers(address: SocketAddr) -> bool {
             false
         }
     }
-}
-
-/// A worker is alive while its tasks get their turns. What its stores do is no reason to start it again.
-pub(super) async fn gets_turns() -> bool {
-    sleep(Duration::ZERO).await;
-    true
 }

@@ -1,12 +1,9 @@
 //! Imports: votes, items and polls from files.
 
-use serde::Serialize;
-
 use super::{ItemId, Moment, VoterId};
 
 /// An import's id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImportId(pub i64);
 
 /// A vote of a file.
@@ -28,9 +25,8 @@ pub struct ImportedVote {
 }
 
 /// How far an import of votes is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Import {
-    #[serde(rename = "import_id")]
     pub id: ImportId,
     pub done_line: i64,
     /// Votes of the file that are new.

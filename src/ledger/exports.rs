@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
+use futures_util::{Stream, TryStreamExt as _};
 use serde::Serialize;
 use sqlx::Executor as _;
 use sqlx::postgres::PgConnection;
@@ -121,7 +121,7 @@ impl Snapshot {
         format: ExportFormat,
         after: VoteId,
         until: VoteId,
-    ) -> Result<impl Stream<Item = Result<Vec<u8>, LedgerError>>, LedgerError> {
+    ) -> Result<impl Stream<Item = Result<impl AsRef<[u8]>, LedgerError>>, LedgerError> {
         // COPY takes no parameters. These are numbers.
         let rows = table
             .select()
@@ -133,6 +133,6 @@ impl Snapshot {
         };
         let copy = format!("copy ({rows}) to stdout with ({})", format.options());
         let rows = self.connection.copy_out_raw(&copy).await?;
-        Ok(rows.map_ok(|row| row.to_vec()).map(|row| Ok(row?)))
+        Ok(rows.map_err(LedgerError::from))
     }
 }

@@ -83,7 +83,7 @@ pub async fn export(command: Export) -> anyhow::Result<bool> {
             Out::File(_) | Out::Pipe(_) => progress(table),
         };
         while let Some(row) = rows.next().await {
-            out.write(&row?)?;
+            out.write(row?.as_ref())?;
             bar.inc(1);
         }
         bar.finish_and_clear();

@@ -14,6 +14,10 @@ use crate::ledger::{LedgerError, OperatorLedger, VoteWriter};
 use crate::live::{LiveCounts, LiveError, Redis};
 use crate::telemetry::{Program, name};
 
+/// The most tries of a chunk that Postgres did not store or confirm.
+pub(super) const CHUNK_LIMIT_TRIES: u32 = 10;
+/// The wait between two tries.
+pub(super) const CHUNK_RETRY: Duration = Duration::from_millis(500);
 /// How long the program waits for Redis before it begins. Without Redis it goes on, and a sync worker
 /// rebuilds the counts.
 const REDIS_LIMIT: Duration = Duration::from_secs(5);

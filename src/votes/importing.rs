@@ -1,11 +1,9 @@
 //! Imports votes, chunk after chunk. Each chunk is stored and counted like a batch of votes.
 
 use std::collections::HashSet;
-use std::time::Duration;
-
 use tokio::time::{Instant, sleep};
 
-use super::alone::{ChunkWriter, Stopped, alone};
+use super::alone::{CHUNK_LIMIT_TRIES, CHUNK_RETRY, ChunkWriter, Stopped, alone};
 use crate::domain::{Import, ImportedVote};
 use crate::ledger::{ImportChunk, ImportOutcome, InsertError, LedgerError, OperatorLedger, OtherRun};
 use crate::live::{LiveError, Redis};
@@ -15,10 +13,6 @@ pub const IMPORT_LIMIT_VOTES: usize = 4000;
 /// Whether a line this near the end of a chunk can be stored may depend on lines after the chunk: a change or
 /// a selection is several rows, side by side but for those of other voters.
 const END_LIMIT_VOTES: usize = 64;
-/// The most tries of a chunk that Postgres did not store or confirm.
-const CHUNK_LIMIT_TRIES: u32 = 10;
-/// The wait between two tries.
-const CHUNK_RETRY: Duration = Duration::from_millis(500);
 
 /// Why an import did not reach its end. What is done stays done, and the import can be resumed.
 #[derive(Debug, thiserror::Error)]

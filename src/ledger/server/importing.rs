@@ -2,10 +2,9 @@
 
 use tokio::time::timeout;
 
+use super::chunk_deltas::deltas;
 use super::vote_writer::{InsertError, VoteWriter};
-use crate::domain::{
-    Count, CountDelta, ImportId, ImportedVote, ItemId, Moment, PostgresRun, TransactionId, VoterId,
-};
+use crate::domain::{CountDelta, ImportId, ImportedVote, Moment, PostgresRun, TransactionId, VoterId};
 use crate::ledger::LedgerError;
 use crate::ledger::safe_commit::{listening, until_safe};
 
@@ -101,21 +100,9 @@ impl Reply {
             let lines = self.refused_lines.into_iter().zip(self.whys);
             return Ok(ImportOutcome::Refused(lines.collect()));
         }
-        let rows = self.items.iter().zip(&self.nets).zip(&self.downs);
-        let deltas = rows.map(|((item, net), downs)| {
-            let item_id = ItemId::new(*item)?;
-            let delta = Count {
-                net: *net,
-                downs: *downs,
-            };
-            Some(CountDelta { item_id, delta })
-        });
-        let deltas: Option<Vec<CountDelta>> = deltas.collect();
-        let mut deltas = deltas.ok_or_else(|| LedgerError::Decision("an item id below 1".to_owned()))?;
-        CountDelta::merge(&mut deltas);
         Ok(ImportOutcome::Stored {
             transaction: TransactionId(self.xid),
-            deltas,
+            deltas: deltas(&self.items, &self.nets, &self.downs)?,
         })
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! - `vote_writer`: a writer's connection, and what holds for each batch.
 //! - `plain_votes`, `decisions`, `voiding_chunks`, `importing`: the batches that it stores.
+//! - `chunk_deltas`: what the last two add to each item.
 //! - `item_kind`: which of these ways an item's votes take.
 //! - `writer_progress`: how far the votes are counted.
 //! - `storing`: whether Postgres stores votes.
@@ -20,6 +21,7 @@
 mod acknowledged;
 mod api_keys;
 mod ballots;
+mod chunk_deltas;
 mod decisions;
 mod edits;
 mod full_items;

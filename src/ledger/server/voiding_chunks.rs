@@ -3,8 +3,9 @@
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
+use super::chunk_deltas::deltas;
 use super::vote_writer::{InsertError, VoteWriter, WriterConnection};
-use crate::domain::{Count, CountDelta, ItemId, PostgresRun, TransactionId, VoidingId};
+use crate::domain::{CountDelta, PostgresRun, TransactionId, VoidingId};
 use crate::ledger::LedgerError;
 use crate::ledger::safe_commit::{listening, until_safe};
 
@@ -108,25 +109,11 @@ struct ChunkRow {
 
 impl ChunkRow {
     fn into_chunk(self) -> Result<VoidedChunk, LedgerError> {
-        let deltas = self.items.iter().zip(&self.nets).zip(&self.downs);
-        let deltas: Option<Vec<CountDelta>> = deltas
-            .map(|((item, net), downs)| {
-                Some(CountDelta {
-                    item_id: ItemId::new(*item)?,
-                    delta: Count {
-                        net: *net,
-                        downs: *downs,
-                    },
-                })
-            })
-            .collect();
-        let mut deltas = deltas.ok_or_else(|| LedgerError::Decision("an item id below 1".to_owned()))?;
-        CountDelta::merge(&mut deltas);
         Ok(VoidedChunk {
             transaction: TransactionId(self.xid),
             up_to: self.up_to,
             votes: self.voided_votes.into(),
-            deltas,
+            deltas: deltas(&self.items, &self.nets, &self.downs)?,
         })
     }
 }

@@ -2,6 +2,8 @@
 
 mod columns;
 mod records;
+mod refused;
+mod rows;
 mod votes;
 
 use std::path::Path;
@@ -21,7 +23,8 @@ use crate::telemetry;
 use crate::votes::{self as voting, Source as _};
 use columns::{Columns, Table};
 use records::{Record, Records};
-use votes::{RefusedLines, VotesOfFile};
+use refused::RefusedLines;
+use votes::VotesOfFile;
 
 /// The highest id of a file: what numbers in JSON hold. Ids that are given later are higher.
 const ID_LIMIT: i64 = 1 << 53;
@@ -170,7 +173,7 @@ async fn import_votes(ledger: &OperatorLedger, command: &ImportVotes) -> anyhow:
     ended.context("the import is not complete; to go on with it, run the same command again")?;
     let done = ledger.import(import.id).await?;
     let report = json!({
-        "import_id": done.id,
+        "import_id": done.id.0,
         "file": name,
         "stored_votes": done.stored_votes,
         "repeated_votes": done.repeated_votes,

@@ -2,8 +2,6 @@
 //! to stop. `tally void` runs it in its own program; a server runs it beside the votes of its
 //! voters.
 
-use std::time::Duration;
-
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -11,12 +9,8 @@ use super::Direction;
 use crate::domain::{ActOutcome, Voiding, VoidingId};
 use crate::ledger::{InsertError, LedgerError, OperatorLedger, OtherRun};
 use crate::live::{LiveError, Redis};
-use crate::votes::alone::{ChunkWriter, Stopped, alone};
+use crate::votes::alone::{CHUNK_LIMIT_TRIES, CHUNK_RETRY, ChunkWriter, Stopped, alone};
 
-/// The most tries of a chunk that Postgres did not store or confirm.
-const CHUNK_LIMIT_TRIES: u32 = 10;
-/// The wait between two tries.
-const CHUNK_RETRY: Duration = Duration::from_millis(500);
 /// Why a voiding did not run to its end. What is done stays done, and the voiding can be resumed.
 #[derive(Debug, thiserror::Error)]
 pub enum VoidingError {
