@@ -1,7 +1,7 @@
 -- The ledger, what buys or repeats a vote, and what takes votes back.
 
--- The ledger: one row per vote, never updated and never deleted. A change or a retraction is a
--- further row, so an item's count is always a plain sum.
+-- The ledger: one row per vote, never deleted, and never updated but for whose it is (see `voter_edit`). A change
+-- or a retraction is a further row, so an item's count is always a plain sum.
 create table vote (
     -- From a sequence that is never cached (cache 1) and only goes up. Roll-ups and crashed-writer
     -- recovery rely on that.
@@ -48,8 +48,11 @@ create index vote_created_at on vote using brin (created_at timestamptz_minmax_m
 create index vote_change on vote (id) where change_number > 0;
 
 create trigger vote_is_append_only
-    before update or delete or truncate on vote
+    before delete or truncate on vote
     for each statement execute function vote_is_append_only();
+create trigger vote_changes_only_its_voter
+    before update on vote
+    for each row execute function vote_is_append_only();
 
 -- Ballots: one-time tokens, each of which buys one vote.
 create table ballot (
@@ -141,6 +144,41 @@ create table voiding (
     constraint voiding_is_of_something
         check (num_nonnulls(voter_id, item_id, cast_from, cast_until, address_hashes, api_key_id) > 0)
 );
+
+-- Edits of voters: a voter gets another id (rename), becomes one with another voter (merge), or is forgotten
+-- (erase).
+create table voter_edit (
+    id               bigint generated always as identity primary key,
+    kind             text not null
+                     constraint voter_edit_kind check (kind in ('rename', 'merge', 'erase')),
+    -- Whose votes they were. Null: the voter was erased since.
+    from_voter_id    text collate "C"
+                     constraint voter_edit_from_length check (octet_length(from_voter_id) between 1 and 128),
+    -- Whose they are now. Of an erased voter: `erased-` and 32 random hexadecimal digits.
+    to_voter_id      text collate "C" not null
+                     constraint voter_edit_to_length check (octet_length(to_voter_id) between 1 and 128),
+    constraint voter_edit_of_two check (from_voter_id <> to_voter_id),
+    created_at       timestamptz not null default now(),
+    -- The last vote that it concerns. Later votes stay as they are.
+    until_vote_id    bigint not null,
+    -- Of a renaming, which looks through the ledger first: the last vote that it looked at so, and whether the
+    -- voter, and the new id, have votes up to it.
+    looked_vote_id   bigint not null default 0,
+    has_votes        boolean not null default false,
+    is_taken         boolean not null default false,
+    -- The last vote that was looked at.
+    done_vote_id     bigint not null default 0,
+    -- Rows of the ledger that have the other id.
+    moved_rows       bigint not null default 0,
+    -- Votes that were taken back, since the voter held too many.
+    taken_back_votes bigint not null default 0,
+    -- Null: not yet.
+    ended_at         timestamptz,
+    -- Whether nothing was changed, since the new id of a renaming had votes.
+    is_refused       boolean not null default false
+);
+-- Edits under way: the ledger's trigger asks for them.
+create index voter_edit_under_way on voter_edit (id) where ended_at is null;
 
 -- Imports of votes from files. A chunk of the file and how far the import is are stored in one transaction, so
 -- each line is stored once, wherever a program dies.

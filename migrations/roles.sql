@@ -28,7 +28,7 @@ begin
     execute format('grant usage on schema %I to tally_server, tally_worker, tally_report, tally_operator', current_schema());
 end $$;
 
-revoke all on table item, audited_count, open_item, open_poll, vote, rule, place, ballot, idempotency_key, api_key, act, vote_address, vote_api_key, recent_change, day_change, total_change, import, voiding, voided, watermark, epoch, identity, incarnation, writer_connection, worker, job, job_run, loss, loss_item, _sqlx_migrations
+revoke all on table item, audited_count, open_item, open_poll, vote, rule, place, ballot, idempotency_key, api_key, act, vote_address, vote_api_key, recent_change, day_change, total_change, import, voiding, voided, voter_edit, watermark, epoch, identity, incarnation, writer_connection, worker, job, job_run, loss, loss_item, _sqlx_migrations
     from tally_server, tally_worker, tally_report, tally_operator;
 -- Only cast_votes calls it.
 revoke all on function decide_votes from tally_server;
@@ -140,6 +140,9 @@ grant select (id, name, scopes, created_at, expires_at, last_used_at, revoked_at
 grant execute on function end_api_key to tally_operator;
 grant insert (voter_id, item_id, cast_from, cast_until, reason, until_vote_id, address_hashes, api_key_id) on voiding to tally_operator;
 grant execute on function votes_to_void, void_votes, undo_votes to tally_operator;
+-- `tally voter` changes whose votes are through functions, too.
+grant select on voter_edit to tally_operator;
+grant execute on function create_voter_edit, edit_voter to tally_operator;
 -- `tally import` stores votes, items and polls through functions, too, and counts as `tally void` does.
 grant select, insert (file_hash, file_name, source, after_vote_id, until_vote_id), update (ended_at) on import to tally_operator;
 grant execute on function import_votes, import_items, import_polls, reserve_ids to tally_operator;

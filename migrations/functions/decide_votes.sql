@@ -10,7 +10,7 @@
 -- item without a rule), the second is answered `again`; so is the second with one ballot or key.
 -- Returns an outcome for each request, and the rows of votes; xid is the transaction's id.
 -- Called by cast_votes alone: no role may call it.
--- Locks: the requests' rules, in the order of their ids; then the idempotency keys, in the order of
+-- Locks: the requests' rules, in the order of their ids; the advisory lock 7416153283, shared; then the idempotency keys, in the order of
 -- their hashes; then the rows of `place`, `rule`, `ballot` and `idempotency_key` that it changes.
 create or replace function decide_votes(
     -- 1, 2, and so on.
@@ -96,6 +96,8 @@ begin
         select given.poll from unnest(p_poll) as given (poll)
         order by 1), null);
     perform from rule where id = any(rules) order by id for no key update;
+    -- An edit of a voter (edit_voter) is not between what is read here and what is written. Decisions share this lock.
+    perform pg_advisory_xact_lock_shared(7416153283);
     -- Then the keys, in one order too. One that another batch is just using is waited for.
     if p_key is not null then
         with claim as (

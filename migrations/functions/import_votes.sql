@@ -11,7 +11,7 @@
 -- Raises object_not_in_prerequisite_state if another program has gone on with the import, and
 -- serialization_failure if a voter voted meanwhile.
 -- Called by operators (`tally import`).
--- Locks: the import; the rules of the items, in the order of their ids; then the rows of `place` and `rule` that
+-- Locks: the import; the rules of the items, in the order of their ids; the advisory lock 7416153283, shared; then the rows of `place` and `rule` that
 -- it changes.
 create or replace function import_votes(
     p_import bigint, p_after_line bigint, p_up_to_line bigint, p_refused bigint,
@@ -41,6 +41,8 @@ begin
     perform from rule
     where rule.id = any(array(select item.rule_id from item where item.id = any(p_items)))
     order by rule.id for no key update;
+    -- As in decide_votes.
+    perform pg_advisory_xact_lock_shared(7416153283);
     with line as materialized (
         select given.at, given.line, given.item_id, given.voter_id, given.value, given.change_number,
                coalesce(timestamptz 'epoch' + given.cast_at / 1000000 * interval '1 second'

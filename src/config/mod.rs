@@ -10,6 +10,7 @@ mod show;
 #[cfg(test)]
 mod tests;
 pub(crate) mod values;
+pub mod voters;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -188,6 +189,9 @@ pub enum Command {
     Ballots(operator::Ballots),
     /// Void votes that should not have been cast, or undo a voiding
     Void(operator::Void),
+    /// Show, rename, merge and erase voters
+    #[command(subcommand)]
+    Voter(voters::Voter),
     /// Create, list, revoke and rotate API keys
     #[command(subcommand)]
     Key(operator::ApiKeyCommand),

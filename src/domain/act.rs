@@ -58,6 +58,10 @@ kinds! {
     VoidingRun = "voiding.run";
     /// The votes of a voiding, or the rest of them, are cast again.
     VoidingUndo = "voiding.undo";
+    /// An edit of a voter is created: a renaming, a merge or an erasure.
+    VoterEditCreate = "voter_edit.create";
+    /// An edit of a voter, or the rest of it, is done.
+    VoterEditRun = "voter_edit.run";
     /// Votes of a file, or the rest of them, are imported.
     VotesImport = "votes.import";
     /// Items of a file are imported.

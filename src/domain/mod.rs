@@ -27,6 +27,7 @@ mod top;
 mod voiding;
 mod vote;
 mod voted_on;
+mod voter_edit;
 
 pub use access::{
     API_KEY_NAME_LIMIT_CHARACTERS, API_KEY_PREFIX, ApiKey, ApiKeyHash, ApiKeyId, ApiKeyInfo,
@@ -63,3 +64,4 @@ pub use vote::{
     VoterId,
 };
 pub use voted_on::VotedOn;
+pub use voter_edit::{InvalidVoterEdit, NewVoterEdit, VoterEdit, VoterEditId, VoterEditKind, VoterSummary};

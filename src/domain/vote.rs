@@ -33,17 +33,34 @@ pub enum InvalidVoterId {
     TooLong(usize),
     #[error("voter_id has a control character; it takes printable characters")]
     Control,
+    #[error("voter_id is that of an erased voter, as whom nobody votes")]
+    Erased,
 }
 
 impl VoterId {
     /// migrations/0002_votes.sql has the same limit.
     pub const LIMIT_BYTES: usize = 128;
 
-    /// Checks a voter's id.
+    /// What the id of an erased voter begins with.
+    const ERASED: &str = "erased-";
+
+    /// Checks the id of a voter who votes.
+    ///
+    /// # Errors
+    /// When the text is empty, too long, has a control character, or is the id of an erased voter.
+    pub fn parse(text: String) -> Result<Self, InvalidVoterId> {
+        let voter = Self::parse_stored(text)?;
+        if voter.is_erased() {
+            return Err(InvalidVoterId::Erased);
+        }
+        Ok(voter)
+    }
+
+    /// Checks the id of a voter who may have been erased.
     ///
     /// # Errors
     /// When the text is empty, too long, or has a control character.
-    pub fn parse(text: String) -> Result<Self, InvalidVoterId> {
+    pub fn parse_stored(text: String) -> Result<Self, InvalidVoterId> {
         if text.is_empty() {
             return Err(InvalidVoterId::Empty);
         }
@@ -54,6 +71,22 @@ impl VoterId {
             return Err(InvalidVoterId::Control);
         }
         Ok(Self(text))
+    }
+
+    /// The id that takes an erased voter's place.
+    pub fn erased(random: u128) -> Self {
+        Self(format!("{}{random:032x}", Self::ERASED))
+    }
+
+    /// Whether the id has the form of an erased voter's.
+    pub fn is_erased(&self) -> bool {
+        let digits = self.0.strip_prefix(Self::ERASED);
+        digits.is_some_and(|digits| {
+            digits.len() == 32
+                && digits
+                    .bytes()
+                    .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+        })
     }
 
     /// A visitor's voter id, from random letters and digits.

@@ -27,7 +27,7 @@ pub const ACQUIRE_LIMIT: Duration = Duration::from_secs(3);
 pub const ANSWER_MARGIN: Duration = Duration::from_secs(1);
 /// Connections in the pool. Connections that belong to one task are extra.
 pub const POOL_LIMIT_CONNECTIONS: u32 = 8;
-/// Connections in the pool of a server's operator login. One is for a voiding that runs, and one
+/// Connections in the pool of a server's operator login. One is for a voiding or an edit that runs, and one
 /// for whoever asks meanwhile.
 pub const OPERATOR_POOL_LIMIT_CONNECTIONS: u32 = 2;
 /// Connections of a server for what votes and their voters need: keys, API keys, receipts.

@@ -26,6 +26,7 @@ mod server;
 mod session;
 mod settings;
 mod trail;
+mod voter_edits;
 mod worker;
 
 pub(crate) use connect::IDLE_TRANSACTION_LIMIT;
@@ -42,14 +43,15 @@ pub use operator::{OperatorLedger, VotesToVoid};
 pub use owner::{OwnerLedger, Role, Roles, create_database, create_logins};
 pub use safe_vote_id::{DECIDE_LIMIT, SafeVoteId};
 pub use server::{
-    AddedBallots, BatchUnderWay, DecidedBatch, Decision, FoundApiKey, Fullness, HeldVote, ImportChunk,
-    ImportOutcome, InsertError, InsertedBatch, ItemFacts, ItemReader, JobStatus, LedgerRow, Listing, Loss,
-    Migrations, ReadyWriter, Receipt, ServerLedger, SetOpen, VoidedChunk, VoteRow, VoteWriter, VotesOf,
-    VotesPage, WORKER_ALIVE_LIMIT, WorkerStatus,
+    AddedBallots, BatchUnderWay, DecidedBatch, Decision, EditedChunk, FoundApiKey, Fullness, HeldVote,
+    ImportChunk, ImportOutcome, InsertError, InsertedBatch, ItemFacts, ItemReader, JobStatus, LedgerRow,
+    Listing, Loss, Migrations, ReadyWriter, Receipt, ServerLedger, SetOpen, VoidedChunk, VoteRow, VoteWriter,
+    VotesOf, VotesPage, WORKER_ALIVE_LIMIT, WorkerStatus,
 };
 pub(crate) use server::{FULLNESS_LIMIT, ITEM_CACHE_LIMIT_ITEMS, NAMES_LIMIT_ITEMS};
 pub use session::CONNECT_LIMIT;
 pub(crate) use settings::WRITER_KEEPALIVE;
+pub use voter_edits::{EditInTheWay, RowOfVoter, RowsOfVoter};
 pub use worker::{
     AuditRow, BrokenPage, DEADLOCK_LIMIT_TRIES, EndedPass, EpochNumber, Heartbeat, IDEMPOTENCY_KEY_AGE,
     JOB_LEASE_LIFE, Job, JobAttempt, JobLease, Moved, Pacing, PostgresFacts, Progress, ROLL_UP_LIMIT_IDS,

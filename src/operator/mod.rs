@@ -10,6 +10,7 @@
 //! - `trail`: administrative acts.
 //! - `watch`: live counts.
 //! - `voiding`: with its own Postgres login, because it can take back any vote.
+//! - `voters`: shows, renames, merges and erases voters, with such a login, too.
 
 mod api;
 mod api_keys;
@@ -22,6 +23,7 @@ mod items;
 mod polls;
 mod trail;
 mod voiding;
+mod voters;
 mod watch;
 
 pub use api_keys::key;
@@ -33,6 +35,7 @@ pub use items::item;
 pub use polls::poll;
 pub use trail::trail;
 pub use voiding::void;
+pub use voters::voter;
 pub use watch::watch;
 
 use api::Api;

@@ -81,7 +81,7 @@ async fn run(command: &Void, ledger: &OperatorLedger) -> anyhow::Result<bool> {
 
 /// Returns which votes to void, and why.
 async fn wanted(command: &Void, ledger: &OperatorLedger) -> anyhow::Result<(VoteFilter, String)> {
-    let voter_id = command.voter.clone().map(VoterId::parse).transpose();
+    let voter_id = command.voter.clone().map(VoterId::parse_stored).transpose();
     let voter_id = voter_id.map_err(|error| CommandRefusal::because("invalid-value", error.to_string()))?;
     let item_id = match &command.item {
         Some(item) => {

@@ -21,6 +21,7 @@ pub use requests::{
     api_key_body, authorization, ballots_body, batch_body, held_query, idempotency_key, item_body,
     item_edit_body, item_id, last_event_id, list_query, operator_query, origin, path_item, path_voter,
     poll_body, poll_edit_body, poll_list_query, selection_body, stream_query, voiding_body, vote_body,
+    voter_edit_body,
 };
 
 use std::str::FromStr;
@@ -39,7 +40,7 @@ use crate::replay::file::{self, Columns, Values, Vote};
 pub type Property = (&'static str, fn(&[u8]));
 
 /// All properties. Each is a fuzz target of the same name.
-pub const ALL: [Property; 32] = [
+pub const ALL: [Property; 33] = [
     ("request_framing", request_framing),
     ("vote_body", vote_body),
     ("item_body", item_body),
@@ -52,6 +53,7 @@ pub const ALL: [Property; 32] = [
     ("poll_edit_body", poll_edit_body),
     ("ballots_body", ballots_body),
     ("voiding_body", voiding_body),
+    ("voter_edit_body", voter_edit_body),
     ("api_key_body", api_key_body),
     ("operator_query", operator_query),
     ("idempotency_key", idempotency_key),

@@ -2,13 +2,15 @@
 
 use serde_json::json;
 
-use crate::domain::{ActKind, CHOICES_LIMIT_ITEMS, Edit, ItemId, ItemKey, ItemName, NewItem, VoterId};
+use crate::domain::{
+    ActKind, CHOICES_LIMIT_ITEMS, Edit, ItemId, ItemKey, ItemName, NewItem, VoterEditKind, VoterId,
+};
 use crate::watching::Fingerprint;
 use crate::web::ProblemKind;
 use crate::web::limits::{REQUEST_LIMIT_VOTES, STREAM_LIMIT_ITEMS, STREAM_LIMIT_POLLS};
 use crate::web::parsing::{
     self, BALLOTS_LIMIT, GRACE_LIMIT_SECONDS, HELD_LIMIT_ITEMS, HELD_LIMIT_POLLS, Listed, PAGE_LIMIT_ITEMS,
-    PAGE_LIMIT_POLLS, PAGE_LIMIT_VOIDINGS, Refusal, TRAIL_LIMIT_ACTS,
+    PAGE_LIMIT_POLLS, PAGE_LIMIT_VOIDINGS, PAGE_LIMIT_VOTER_EDITS, Refusal, TRAIL_LIMIT_ACTS,
 };
 
 /// Words that mean nothing to a client of JSON over HTTP. They are those of Rust, of serde and of
@@ -61,10 +63,12 @@ const FOREIGN: &[&str] = &[
     "HeldQuery",
     "StreamQuery",
     "NewVoidingBody",
+    "NewVoterEditBody",
     "NewApiKeyBody",
     "RotationBody",
     "TrailQuery",
     "VoidingsQuery",
+    "VoterEditsQuery",
     "HistoryQuery",
     "read",
 ];
@@ -422,6 +426,20 @@ pub fn voiding_body(bytes: &[u8]) {
     }
 }
 
+/// The body of `POST /v1/voter-edits`.
+pub fn voter_edit_body(bytes: &[u8]) {
+    match parsing::voter_edit(bytes) {
+        Ok(wanted) => {
+            assert_ne!(wanted.new.from, wanted.new.to);
+            assert!(!wanted.new.from.is_erased(), "nobody's votes stay nobody's");
+            let is_erased = wanted.new.kind == VoterEditKind::Erase;
+            assert_eq!(wanted.new.to.is_erased(), is_erased);
+            assert!(wanted.after == 0 || (wanted.dry_run && wanted.after > 0));
+        }
+        Err(refusal) => is_proper(&refusal),
+    }
+}
+
 /// The bodies that create and rotate an API key.
 pub fn api_key_body(bytes: &[u8]) {
     match parsing::api_key(bytes) {
@@ -438,7 +456,7 @@ pub fn api_key_body(bytes: &[u8]) {
     }
 }
 
-/// The queries of what an operator reads: the trail, voidings, the last hour.
+/// The queries of what an operator reads: the trail, voidings, edits of voters, the last hour.
 pub fn operator_query(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
@@ -456,6 +474,13 @@ pub fn operator_query(bytes: &[u8]) {
     match parsing::voidings(text) {
         Ok((before, limit)) => {
             assert!((1..=PAGE_LIMIT_VOIDINGS).contains(&limit));
+            assert!(before.is_none_or(|before| before.0 > 0));
+        }
+        Err(refusal) => is_proper(&refusal),
+    }
+    match parsing::voter_edits(text) {
+        Ok((before, limit)) => {
+            assert!((1..=PAGE_LIMIT_VOTER_EDITS).contains(&limit));
             assert!(before.is_none_or(|before| before.0 > 0));
         }
         Err(refusal) => is_proper(&refusal),

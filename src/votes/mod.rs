@@ -15,6 +15,7 @@
 //! - `alone`: storing and counting in a program that is no server.
 //! - `importing`: stores the votes of a file, chunk after chunk.
 //! - `voiding`: takes votes back for an operator, chunk after chunk.
+//! - `voter_edits`: gives a voter's votes another voter id, chunk after chunk.
 //! - `batch`: a stored batch and the answers that it still owes.
 //!
 //! Each thread that serves requests has a queue and batch writers of its own. An answer then
@@ -37,6 +38,7 @@ mod progress_notes;
 mod queue;
 mod unfinished;
 mod voiding;
+mod voter_edits;
 
 pub use alone::ChunkWriter;
 pub use backoff::SeedBackoff;
@@ -52,3 +54,4 @@ pub(crate) use progress_notes::BATCHES_LIMIT;
 pub use progress_notes::{NOTE_EVERY, ProgressNotes};
 pub use queue::{DECISION_QUEUE_LIMIT_REQUESTS, QUEUE_LEAST_VOTES, QUEUE_LIMIT_VOTES, QueueOfRun, VoteQueue};
 pub use voiding::{Direction, VoidingError, run_voiding};
+pub use voter_edits::{VoterEditError, run_voter_edit};

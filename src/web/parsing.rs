@@ -11,7 +11,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::hmac;
 
 use crate::domain::{
-    Ballot, Edit, ItemId, NewApiKey, NewItem, NewPoll, NewVote, Reference, TrailFilter, VoidingId, VoterId,
+    Ballot, Edit, ItemId, NewApiKey, NewItem, NewPoll, NewVote, Reference, TrailFilter, VoidingId,
+    VoterEditId, VoterId,
 };
 use crate::web::access;
 use crate::web::access::{FoundCookie, JwtOptions, Origins, Proxies, Tokens, VoterCookies};
@@ -30,6 +31,8 @@ use crate::web::api::streams::StreamQuery;
 use crate::web::api::trail::TrailQuery;
 use crate::web::api::voidings::VoidingsQuery;
 use crate::web::api::voidings::new::NewVoidingBody;
+use crate::web::api::voter_edits::VoterEditsQuery;
+use crate::web::api::voter_edits::new::NewVoterEditBody;
 use crate::web::api::votes::VoteBody;
 use crate::web::problem::Problem;
 use crate::web::request::{body, idempotency, path, query, reference};
@@ -44,6 +47,8 @@ pub use crate::web::api::streams::Wanted;
 pub use crate::web::api::trail::TRAIL_LIMIT_ACTS;
 pub use crate::web::api::voidings::PAGE_LIMIT_VOIDINGS;
 pub use crate::web::api::voidings::new::WantedVoiding;
+pub use crate::web::api::voter_edits::PAGE_LIMIT_VOTER_EDITS;
+pub use crate::web::api::voter_edits::new::WantedVoterEdit;
 
 /// The answer to a request that is refused.
 #[derive(Debug)]
@@ -149,6 +154,16 @@ pub fn voiding(bytes: &[u8]) -> Result<WantedVoiding, Refusal> {
 /// Reads the query of `GET /v1/voidings`.
 pub fn voidings(text: &str) -> Result<(Option<VoidingId>, i64), Refusal> {
     Ok(query::parse::<VoidingsQuery>(text)?.into_page()?)
+}
+
+/// Reads the body of `POST /v1/voter-edits`.
+pub fn voter_edit(bytes: &[u8]) -> Result<WantedVoterEdit, Refusal> {
+    Ok(body::parse::<NewVoterEditBody>(bytes)?.into_wanted()?)
+}
+
+/// Reads the query of `GET /v1/voter-edits`.
+pub fn voter_edits(text: &str) -> Result<(Option<VoterEditId>, i64), Refusal> {
+    Ok(query::parse::<VoterEditsQuery>(text)?.into_page()?)
 }
 
 /// Reads the body of `POST /v1/api-keys`.

@@ -15,8 +15,8 @@ use crate::domain::ActKind;
 use crate::web::access::Act;
 use crate::web::api::{
     access, api_keys, audits, ballots, batches, edits, health, held_votes, history, items, lists, poll_lists,
-    polls, receipts, selections, status, status_history, streams, top, trail, voidings, voter, votes,
-    votes_of,
+    polls, receipts, selections, status, status_history, streams, top, trail, voidings, voter, voter_edits,
+    votes, votes_of,
 };
 use crate::web::openapi;
 use crate::web::openapi::Description;
@@ -144,6 +144,10 @@ static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
         voidings::show;
         voidings::resume, act VoidingRun;
         voidings::undo, act VoidingUndo;
+        voter_edits::new::create, act VoterEditCreate;
+        voter_edits::list;
+        voter_edits::show;
+        voter_edits::resume, act VoterEditRun;
         trail::list;
 
         problems::list;

@@ -25,9 +25,9 @@ use crate::web::access::{
     Access, AccessOptions, ApiKeys, OpenItems, OperatorLogin, RefusedActs, Tokens, Voting, VotingOptions,
 };
 use crate::web::api::list_places::ListPlaces;
+use crate::web::api::runner::Runner;
 use crate::web::api::state::AppState;
 use crate::web::api::stream_places::StreamPlaces;
-use crate::web::api::voidings::runner::VoidingRunner;
 use crate::web::pages;
 use crate::web::readiness::Readiness;
 use crate::web::references::References;
@@ -152,8 +152,10 @@ impl Server {
             .clone()
             .keep_sampling(self.ledger.clone(), live_counts.clone());
         let sampling = tokio::spawn(sampling);
-        let voidings = VoidingRunner::new(self.redis.clone());
+        let voidings = Runner::new(self.redis.clone());
         let shared_voidings = voidings.clone();
+        let voter_edits = Runner::new(self.redis.clone());
+        let shared_voter_edits = voter_edits.clone();
         let stream_places = StreamPlaces::new(clients.streams_beside_votes(), clients.streams_by_address);
         let list_places = ListPlaces::default();
         let stream_reads = Reads::default();
@@ -201,6 +203,7 @@ impl Server {
                 access: access.clone(),
                 operator: operator.clone(),
                 voidings: shared_voidings.clone(),
+                voter_edits: shared_voter_edits.clone(),
                 status: status.clone(),
                 readiness: readiness.clone(),
             };
@@ -243,8 +246,12 @@ impl Server {
         if let Some(keeping) = keeping_keys {
             keeping.abort();
         }
-        // A voiding ends with its chunk, while the requests under way end.
-        tokio::join!(handle.stop(true), voidings.stop(shutdown_limit));
+        // A voiding and an edit of a voter end with their chunks, while the requests under way end.
+        tokio::join!(
+            handle.stop(true),
+            voidings.stop(shutdown_limit),
+            voter_edits.stop(shutdown_limit)
+        );
         running.await??;
         // Each thread has answered the votes in its queue, unless that took too long. Its batch writers end
         // with it. A batch that is cut off leaves its items suspect.

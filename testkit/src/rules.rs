@@ -149,6 +149,10 @@ async fn broken_among(owner: impl PgExecutor<'_>, items: Option<&[i64]>) -> Resu
          join vote on vote.id <= done_vote_id and change_number % 2 = 0
               and (voiding.item_id is null or voiding.item_id = vote.item_id)
               and (voiding.voter_id is null or voiding.voter_id = vote.voter_id)
+              -- Its votes may have been another voter's then.
+              and not exists (
+                  select from voter_edit
+                  where voter_edit.kind = 'merge' and voter_edit.to_voter_id = voiding.voter_id)
               and (cast_from is null or vote.created_at >= cast_from)
               and (cast_until is null or vote.created_at < cast_until)
               and (voiding.address_hashes is null or exists (

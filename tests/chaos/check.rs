@@ -198,6 +198,9 @@ async fn strays(owner: &mut PgConnection) -> sqlx::Result<Vec<(i64, String, Stri
                    when 'voided' then name not like 'voided %'
                    when 'keyed' then key is null
                    when 'throttled' then name <> 'throttled'
+                   when 'person' then name not like 'person %'
+                   when 'erased' then name not like 'person %'
+                   when 'imported' then name not like 'imported %'
                    else true
                end",
     )

@@ -19,6 +19,7 @@ use tokio::time::sleep;
 use crate::ballots;
 use crate::credentials;
 use crate::pause::Pause;
+use crate::persons;
 use crate::programs::{SHUTDOWN_LIMIT, SYNC_WORKER, TALLY, until_started};
 use crate::ruled;
 use crate::schedule::{PAIR, Settings, Step};
@@ -127,6 +128,7 @@ impl Cluster {
         ruled::create(&postgres.owner()).await?;
         ballots::create(&postgres.owner()).await?;
         voiding::create(&postgres.owner()).await?;
+        persons::create(&postgres.owner()).await?;
         throttled::create(&postgres.owner()).await?;
         credentials::create(&postgres.owner()).await?;
         sessions::set(&postgres.owner(), &settings.sessions).await?;

@@ -15,6 +15,7 @@ mod faults;
 mod inject;
 mod keyed;
 mod pause;
+mod persons;
 mod programs;
 mod quiescence;
 mod records;

@@ -133,6 +133,11 @@ impl Report {
             self.sum(|round| round.drawn.killed),
         );
         text += &format!(
+            "{} voters renamed, merged or erased, and a file imported in each round; these programs killed {} times\n",
+            self.sum(|round| round.drawn.edits),
+            self.sum(|round| round.drawn.edits_killed),
+        );
+        text += &format!(
             "{} votes by key, {} reads, {} answers that there is no such key; {} votes on an item that their clients did not name\n",
             self.sum(|round| round.keyed.0),
             self.sum(|round| round.keyed.2),

@@ -16,6 +16,7 @@ use crate::clients::Clients;
 use crate::cluster::Cluster;
 use crate::faults::Fault;
 use crate::keyed::{KeyedClients, KeyedRecords};
+use crate::persons::Persons;
 use crate::quiescence;
 use crate::records::Records;
 use crate::ruled::RuledClients;
@@ -43,6 +44,10 @@ pub struct Drawn {
     pub voidings: u64,
     pub voided: u64,
     pub restored: u64,
+    /// Edits of voters that were done.
+    pub edits: u64,
+    /// Times that `tally voter` or `tally import` was killed.
+    pub edits_killed: u64,
     /// Times that `tally void` was killed.
     pub killed: u64,
     /// Votes that a throttle refused.
@@ -151,6 +156,7 @@ async fn load_and_repair(
     let ruled = RuledClients::start(schedule.seed, &cluster.urls, &cluster.orderly, &owner).await?;
     let ballots = BallotClients::start(schedule.seed, &cluster.urls, &cluster.orderly, &owner).await?;
     let voiding = Voiding::start(schedule.seed, cluster, &owner, folder).await?;
+    let persons = Persons::start(schedule.seed, cluster, &owner, folder).await?;
     let keyed = KeyedClients::start(schedule.seed, &cluster.urls, &cluster.pause);
     let throttled = ThrottledClients::start(schedule.seed, &cluster.urls, &cluster.pause, &owner).await?;
     let acknowledged = clients.acknowledged();
@@ -182,13 +188,14 @@ async fn load_and_repair(
     sleep_until(began + LOAD).await;
     // Every fault has ended by now.
     let repaired = Instant::now();
-    let (mut records, keyed, throttled, ruled, ballots, voiding) = tokio::try_join!(
+    let (mut records, keyed, throttled, ruled, ballots, voiding, persons) = tokio::try_join!(
         clients.finish(),
         keyed.finish(),
         throttled.finish(),
         ruled.finish(),
         ballots.finish(),
-        voiding.finish()
+        voiding.finish(),
+        persons.finish()
     )?;
     round.exact_after = until_exact(cluster, repaired).await;
     if round.exact_after.is_none() {
@@ -228,6 +235,8 @@ async fn load_and_repair(
         voided,
         restored,
         killed: voiding.killed,
+        edits: persons.edits,
+        edits_killed: persons.killed,
         throttled: records.throttled,
         ran_out: records.ran_out,
     };
@@ -236,6 +245,7 @@ async fn load_and_repair(
         let why = "tokens had run out, and no server's clock was ahead";
         round.problems.push(why.to_owned());
     }
+    round.problems.extend(persons.judge(&owner).await?);
     let mut owner = owner.acquire().await?;
     round.problems.extend(ballots.judge(&mut owner).await?);
     round.problems.extend(voiding.judge(&mut owner).await?);

@@ -2,8 +2,8 @@
 //!
 //! Exact counts need the sum of an item's votes beyond the watermark. There is no index by item: it would
 //! cost each vote more than all else that Postgres does for it (docs/decisions/postgres). So a
-//! program reads each of these votes once, by its id, and keeps the sums. A vote's row never changes, so
-//! what was read once stays true over the same connection.
+//! program reads each of these votes once, by its id, and keeps the sums. Of a vote's row only
+//! the voter changes, so what was read once stays true over the same connection.
 //!
 //! Ids are drawn in order, and committed in any order. An id that is passed and was not there is *open*:
 //! its vote may still be committed, or it will never be. It is asked for again with each read, until the

@@ -15,7 +15,7 @@ macro_rules! functions {
 /// whose body is no text (`return …`): when Postgres creates it, it looks up what the body calls.
 /// Functions that only servers of the last release call stand at the end, under `Former`
 /// (migrations/README.md).
-const FUNCTIONS: [(&str, &str); 34] = functions![
+const FUNCTIONS: [(&str, &str); 36] = functions![
     "search_text",
     "search_vector",
     "search_query",
@@ -39,6 +39,8 @@ const FUNCTIONS: [(&str, &str); 34] = functions![
     "votes_to_void",
     "void_votes",
     "undo_votes",
+    "edit_voter",
+    "create_voter_edit",
     "import_votes",
     "import_items",
     "import_polls",

@@ -1,8 +1,8 @@
 //! The server's statements: the role `tally_server`.
 //!
 //! - `vote_writer`: a writer's connection, and what holds for each batch.
-//! - `plain_votes`, `decisions`, `voiding_chunks`, `importing`: the batches that it stores.
-//! - `chunk_deltas`: what the last two add to each item.
+//! - `plain_votes`, `decisions`, `voiding_chunks`, `voter_chunks`, `importing`: the batches that it stores.
+//! - `chunk_deltas`: what the last three add to each item.
 //! - `item_kind`: which of these ways an item's votes take.
 //! - `writer_progress`: how far the votes are counted.
 //! - `storing`: whether Postgres stores votes.
@@ -43,6 +43,7 @@ mod storing;
 mod top;
 mod voiding_chunks;
 mod vote_writer;
+mod voter_chunks;
 mod votes_of;
 mod writer_progress;
 
@@ -64,6 +65,7 @@ pub use receipts::Receipt;
 pub use status::{JobStatus, WORKER_ALIVE_LIMIT, WorkerStatus};
 pub use voiding_chunks::{VOID_LIMIT_IDS, VOID_LIMIT_VOTES, VoidedChunk};
 pub use vote_writer::{InsertError, ReadyWriter, VoteWriter};
+pub use voter_chunks::{EDIT_LIMIT_IDS, EditedChunk};
 pub use votes_of::{LedgerRow, VotesOf, VotesPage};
 pub use writer_progress::BatchUnderWay;
 

@@ -96,7 +96,7 @@ pub fn row(fields: &Fields, neutral: f64, goes_on: bool, import: ImportId) -> Re
     };
     let voter_id = match (voter_id, voided) {
         (Some(text), _) => {
-            let parsed = VoterId::parse(text.to_owned());
+            let parsed = VoterId::parse_stored(text.to_owned());
             Some(parsed.map_err(|error| error.to_string())?)
         }
         (None, None) => None,

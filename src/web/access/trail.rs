@@ -11,7 +11,7 @@ use actix_web::middleware::Next;
 use actix_web::{Error, HttpRequest, web};
 use tokio::time::{Instant, timeout};
 
-use crate::domain::{ActKind, ActOutcome, ApiKeyId, NewAct, VoidingId};
+use crate::domain::{ActKind, ActOutcome, ApiKeyId, NewAct, VoidingId, VoterEditId};
 use crate::ledger::ServerLedger;
 use crate::telemetry::{name, trouble};
 use crate::web::access::{Access, Caller};
@@ -57,6 +57,10 @@ impl Act {
                 .parse::<VoidingId>()
                 .ok()
                 .map(|id| format!("voiding:{}", id.0)),
+            "voter-edits" => part
+                .parse::<VoterEditId>()
+                .ok()
+                .map(|id| format!("voter_edit:{}", id.0)),
             _ => None,
         }
     }

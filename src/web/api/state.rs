@@ -10,9 +10,10 @@ use crate::live::LiveCounts;
 use crate::votes::VoteQueue;
 use crate::watching::Watching;
 use crate::web::access::{Access, OperatorLogin, Voting};
+use crate::web::api::background::{RunningEdit, RunningVoiding};
 use crate::web::api::known_answers::KnownAnswer;
+use crate::web::api::runner::Runner;
 use crate::web::api::stream_places::StreamPlaces;
-use crate::web::api::voidings::runner::VoidingRunner;
 use crate::web::readiness::Readiness;
 use crate::web::references::References;
 use crate::web::status::Status;
@@ -40,6 +41,7 @@ pub(crate) struct AppState {
     pub access: web::Data<Access>,
     /// For what the server's own Postgres login may not do.
     pub operator: OperatorLogin,
-    pub voidings: VoidingRunner,
+    pub voidings: Runner<RunningVoiding>,
+    pub voter_edits: Runner<RunningEdit>,
     pub status: Status,
 }

@@ -73,6 +73,7 @@ kinds! {
     UnknownPoll = NOT_FOUND, "unknown-poll", "Unknown poll";
     UnknownApiKey = NOT_FOUND, "unknown-api-key", "Unknown API key";
     UnknownVoiding = NOT_FOUND, "unknown-voiding", "Unknown voiding";
+    UnknownVoterEdit = NOT_FOUND, "unknown-voter-edit", "Unknown edit of a voter";
     UnknownVote = NOT_FOUND, "unknown-vote", "Unknown vote";
     NoVoter = NOT_FOUND, "no-voter", "No voter";
     NoVote = NOT_FOUND, "no-vote", "No vote";
@@ -95,6 +96,7 @@ kinds! {
     // An operator's act.
     VoidingNotDone = CONFLICT, "voiding-not-done", "Voiding not done";
     VoidingUnderWay = CONFLICT, "voiding-under-way", "Voiding under way";
+    VoterEditUnderWay = CONFLICT, "voter-edit-under-way", "Edit of a voter under way";
     // The server.
     VoteNotStored = SERVICE_UNAVAILABLE, "vote-not-stored", "Vote not stored";
     VoteUnconfirmed = SERVICE_UNAVAILABLE, "vote-unconfirmed", "Vote unconfirmed";

@@ -12,6 +12,6 @@ pub(super) mod reference;
 pub use body::Json;
 pub(super) use form::{Field, Form, form};
 pub use idempotency::{IDEMPOTENCY_KEY_LIMIT_BYTES, KeyHeader};
-pub use path::{PathApiKey, PathItem, PathPoll, PathVoiding, PathVote, PathVoter};
+pub use path::{PathApiKey, PathItem, PathPoll, PathVoiding, PathVote, PathVoter, PathVoterEdit};
 pub(super) use query::Query;
 pub use reference::{BodyItem, PathItemReference, PathPollReference};

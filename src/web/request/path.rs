@@ -7,7 +7,7 @@ use actix_web::{FromRequest, HttpRequest};
 use futures_util::future;
 use percent_encoding::percent_decode_str;
 
-use crate::domain::{ApiKeyId, ItemId, PollId, VoidingId, VoteId, VoterId};
+use crate::domain::{ApiKeyId, ItemId, PollId, VoidingId, VoteId, VoterEditId, VoterId};
 use crate::web::problem::Problem;
 
 /// The `{id}` of a path: a positive 64-bit number.
@@ -18,6 +18,7 @@ pub type PathPoll = PathId<PollId>;
 pub type PathVote = PathId<VoteId>;
 pub type PathApiKey = PathId<ApiKeyId>;
 pub type PathVoiding = PathId<VoidingId>;
+pub type PathVoterEdit = PathId<VoterEditId>;
 
 impl<Id: FromStr> FromRequest for PathId<Id> {
     type Error = Problem;

@@ -2,8 +2,9 @@
 
 mod acts_over_http;
 mod commands;
-mod exports;
+pub mod exports;
 mod hostile;
-mod imports;
+pub mod imports;
 mod state_over_http;
+pub mod voters;
 mod watch;

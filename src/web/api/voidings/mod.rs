@@ -1,12 +1,10 @@
 //! `/v1/voidings`: voids votes that should not have been cast, and undoes voidings.
 //!
 //! - `new`: a new voiding, or its dry run.
-//! - `runner`: runs one voiding at a time, alongside the votes.
 //!
 //! `crate::votes` voids the votes. `tally void` uses it too.
 
 pub mod new;
-pub(in crate::web) mod runner;
 
 use actix_web::http::header;
 use actix_web::{HttpResponse, web};
@@ -17,6 +15,7 @@ use crate::domain::{Actor, ItemId, Moment, Voiding, VoidingId};
 use crate::ledger::OperatorLedger;
 use crate::votes::Direction;
 use crate::web::access::Admin;
+use crate::web::api::background::RunningVoiding;
 use crate::web::api::state::AppState;
 use crate::web::describe::{problems, values};
 use crate::web::problem::{Kind, Problem};
@@ -93,7 +92,7 @@ impl VoidingBody {
                 Some(_) if voiding.is_undone() => "undone",
                 Some(_) => "undoing",
             },
-            under_way: under_way.is_some_and(|(id, _)| id == voiding.id),
+            under_way: under_way.is_some_and(|running| running.0 == voiding.id),
             created_at: voiding.created_at,
             reason: voiding.reason,
             voter_id: voiding.voter_id,
@@ -334,8 +333,9 @@ async fn go(
             .map_err(Problem::of_operator)?;
         return Ok(shown(voiding, state));
     }
-    if state.voidings.under_way() != Some((id, direction)) {
-        state.voidings.take()?.start(ledger, id, direction);
+    let wanted = RunningVoiding(id, direction);
+    if state.voidings.under_way() != Some(wanted) {
+        state.voidings.take()?.start(ledger, wanted);
     }
     Ok(accepted(voiding, state))
 }

@@ -12,6 +12,7 @@ use crate::domain::{ApiKeyId, ItemId, Reference, VoteFilter, VoterId, check_reas
 use crate::ledger::OperatorLedger;
 use crate::votes::Direction;
 use crate::web::access::Admin;
+use crate::web::api::background::RunningVoiding;
 use crate::web::api::fields::moment;
 use crate::web::api::state::AppState;
 use crate::web::api::voidings::{COMMAND, VoidingBody, accepted, example, find};
@@ -66,7 +67,7 @@ pub struct WantedVoiding {
 impl NewVoidingBody {
     /// Returns what the body asks for, if every field is allowed.
     pub(in crate::web) fn into_wanted(self) -> Result<WantedVoiding, Problem> {
-        let voter_id = self.voter_id.map(VoterId::parse).transpose();
+        let voter_id = self.voter_id.map(VoterId::parse_stored).transpose();
         let voter_id = voter_id.map_err(|error| Problem::invalid("voter_id", format!("{error}.")))?;
         let item = self.item.map(|item| item.into_reference("item")).transpose()?;
         let from = moment("from", self.from)?;
@@ -200,7 +201,7 @@ pub async fn create(
     let id = made.map_err(Problem::of_operator)?;
     let voiding = find(&ledger_of_run, id).await;
     // The voiding exists now, even if reading it fails.
-    place.start(ledger_of_run, id, Direction::Void);
+    place.start(ledger_of_run, RunningVoiding(id, Direction::Void));
     Ok(accepted(voiding?, &state))
 }
 

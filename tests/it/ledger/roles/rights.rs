@@ -99,6 +99,8 @@ tally_operator _sqlx_migrations: select (version, checksum)
 tally_operator act: select
 tally_operator api_key: insert (key_hash, name, scopes, expires_at), select (id, name, scopes, created_at, expires_at, last_used_at, revoked_at), update (expires_at)
 tally_operator audited_count: select
+tally_operator create_voter_edit: execute
+tally_operator edit_voter: execute
 tally_operator end_api_key: execute
 tally_operator identity: select (id)
 tally_operator import: insert (file_hash, file_name, source, after_vote_id, until_vote_id), select, update (ended_at)
@@ -121,6 +123,7 @@ tally_operator vote_api_key: select
 tally_operator vote_id_seq: select, usage
 tally_operator vote_ids_are_new: execute
 tally_operator votes_to_void: execute
+tally_operator voter_edit: select
 tally_operator watermark: select (vote_id, reached_at)
 tally_operator writer_connection: insert (name, counted_vote_id, knows_rules), select (name, counted_vote_id, knows_rules), update (counted_vote_id)
 tally_report audited_count: select

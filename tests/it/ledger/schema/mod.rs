@@ -79,6 +79,7 @@ async fn migrate_makes_every_function_again_what_its_file_says() {
          grant execute on function decide_votes to public;
          drop function search_query;
          drop trigger vote_is_append_only on vote;
+         drop trigger vote_changes_only_its_voter on vote;
          drop function vote_is_append_only;
          create function vote_is_append_only() returns trigger language plpgsql as 'begin return new; end'",
     )

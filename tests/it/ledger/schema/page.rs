@@ -1,4 +1,4 @@
-//! docs/data-model.md against the catalogue.
+//! docs/data-model.md and docs/rights.md against the catalogue.
 //!
 //! A heading `### ` names the tables. A table with the header `column` has a row for each column,
 //! or for several. A row without a table's name is about the table of the row before.
@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::helpers::stores::Stores;
 
 const PAGE: &str = include_str!("../../../../docs/data-model.md");
+const RIGHTS: &str = include_str!("../../../../docs/rights.md");
 
 /// Table and column.
 type Name = (String, String);
@@ -20,9 +21,9 @@ struct Column {
     is_identity: bool,
 }
 
-/// The part of the page under this heading of the second level.
-fn chapter(heading: &str) -> &'static str {
-    let (_, after) = PAGE
+/// The part of a page under this heading of the second level.
+fn chapter(page: &'static str, heading: &str) -> &'static str {
+    let (_, after) = page
         .split_once(&format!("\n## {heading}\n"))
         .expect("a chapter of this name");
     after.split("\n## ").next().expect("a chapter")
@@ -45,7 +46,7 @@ fn cells(line: &str) -> Vec<&str> {
 /// The columns on the page, with what it says about those with a type.
 fn described(types: &BTreeSet<String>) -> BTreeMap<Name, Option<Column>> {
     let mut described = BTreeMap::new();
-    for section in chapter("Postgres").split("\n### ").skip(1) {
+    for section in chapter(PAGE, "Postgres").split("\n### ").skip(1) {
         let (heading, body) = section.split_once('\n').expect("a section has a text");
         let tables = names(heading.split(':').next().expect("a heading"));
         let mut table = *tables.first().expect("the heading names a table");
@@ -182,7 +183,7 @@ async fn the_page_says_who_may_do_what_with_tables_sequences_and_functions_that_
     .fetch_all(&stores.pool())
     .await
     .expect("Postgres answers");
-    let rows = chapter("Who may do what")
+    let rows = chapter(RIGHTS, "Who may do what")
         .lines()
         .filter(|line| line.starts_with('|'));
     let named: Vec<&str> = rows.skip(2).flat_map(|row| names(cells(row)[0])).collect();

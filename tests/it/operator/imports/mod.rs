@@ -53,7 +53,7 @@ async fn start() -> (Tally, Program) {
 }
 
 /// Every count is right and every rule holds, as `tally audit` sees them.
-async fn assert_exact(tally: &Tally) {
+pub async fn assert_exact(tally: &Tally) {
     eventually("all counts are exact", async || {
         let mut audit = command(TALLY, Some(&tally.stores));
         audit.arg("audit");

@@ -449,9 +449,22 @@ async fn operators_are_refused(refusals: &mut Refusals) {
     for (kind, path) in [
         (ProblemKind::UnknownVoiding, "/v1/voidings/999/undo"),
         (ProblemKind::VoidingNotDone, "/v1/voidings/1/undo"),
+        (ProblemKind::UnknownVoterEdit, "/v1/voter-edits/999/resume"),
     ] {
         refusals.add(kind, Method::POST, path, None).await;
     }
+    refusals
+        .execute("insert into voter_edit (kind, from_voter_id, to_voter_id, until_vote_id) values ('merge', 'a', 'b', 1)")
+        .await;
+    let body = json!({ "kind": "erase", "voter_id": "b", "dry_run": false });
+    refusals
+        .add(
+            ProblemKind::VoterEditUnderWay,
+            Method::POST,
+            "/v1/voter-edits",
+            Some(body),
+        )
+        .await;
     // One vote waits for the ledger, and the queue has no place for another.
     let blocker = blocker(&refusals.tally.pool, LOCK_VOTES).await;
     let body = json!({ "voter_id": "y", "reason": "x", "dry_run": false });

@@ -209,9 +209,14 @@ async fn make_what_examples_name(tally: &Tally) {
         (StatusCode::ACCEPTED, &json!(1)),
         "{voiding}"
     );
-    eventually("the voiding is done", async || {
+    let edit = json!({ "kind": "erase", "voter_id": "nobody", "dry_run": false });
+    let (status, edit) = tally.post("/v1/voter-edits", &edit).await;
+    assert_eq!((status, &edit["id"]), (StatusCode::ACCEPTED, &json!(1)), "{edit}");
+    eventually("the voiding and the edit are done", async || {
         let (_, voiding) = tally.get("/v1/voidings/1").await;
-        (voiding["state"] == "voided" && voiding["under_way"] == false).then_some(())
+        let (_, edit) = tally.get("/v1/voter-edits/1").await;
+        let is_done = voiding["state"] == "voided" && edit["state"] == "done";
+        (is_done && voiding["under_way"] == false && edit["under_way"] == false).then_some(())
     })
     .await;
 }

@@ -56,6 +56,10 @@ async fn each_command_of_an_operator_leaves_its_rows_and_what_only_looks_leaves_
     let void = |what: &str, target: Option<&str>, outcome: &str, problem: Option<&str>| {
         of("tally void", what, target, outcome, problem)
     };
+    let voter = |what: &str, target: Option<&str>, outcome: &str, problem: Option<&str>| {
+        of("tally voter", what, target, outcome, problem)
+    };
+    let edit = Some("voter_edit:1");
     let reason = ["--reason", "x"];
     let by_voter = [
         "void",
@@ -154,6 +158,29 @@ async fn each_command_of_an_operator_leaves_its_rows_and_what_only_looks_leaves_
                 "refused",
                 Some("unknown-voiding"),
             )],
+        ),
+        (vec!["voter", "erase", "very-private-voter"], true, vec![]),
+        (
+            vec!["voter", "erase", "very-private-voter", "--apply"],
+            true,
+            vec![
+                voter("voter_edit.create", edit, "done", None),
+                voter("voter_edit.run", edit, "begun", None),
+                voter("voter_edit.run", edit, "done", None),
+            ],
+        ),
+        (vec!["voter", "show", "very-private-voter"], true, vec![]),
+        (vec!["voter", "list"], true, vec![]),
+        (
+            vec![
+                "voter",
+                "merge",
+                "very-private-voter",
+                "very-private-voter",
+                "--apply",
+            ],
+            false,
+            vec![voter("voter_edit.create", None, "refused", Some("invalid-value"))],
         ),
         (vec!["import", "votes", &votes, "--dry-run"], true, vec![]),
         (

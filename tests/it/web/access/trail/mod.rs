@@ -100,6 +100,11 @@ fn good(
             let body = json!({ "voter_id": "x", "reason": "x", "dry_run": false });
             (0, Some(body), "voiding.create", None)
         }
+        ("POST", "/v1/voter-edits") => {
+            let body = json!({ "kind": "erase", "voter_id": "x", "dry_run": false });
+            (0, Some(body), "voter_edit.create", None)
+        }
+        ("POST", "/v1/voter-edits/{id}/resume") => (1, None, "voter_edit.run", Some("voter_edit:1")),
         ("POST", "/v1/voidings/{id}/resume") => (1, None, "voiding.run", Some("voiding:1")),
         ("POST", "/v1/voidings/{id}/undo") => (1, None, "voiding.undo", Some("voiding:1")),
         _ => panic!("{method} {path} is a new administrative route: note what it does, and say so here"),
@@ -176,8 +181,8 @@ async fn each_administrative_request_leaves_one_row_if_it_is_done_or_refused_and
             "{said}"
         );
 
-        // A voiding leaves several rows: see `operator::acts_over_http`.
-        if path.starts_with("/v1/voidings") {
+        // These leave several rows: see `operator::acts_over_http` and `operator::voters`.
+        if path.starts_with("/v1/voidings") || path.starts_with("/v1/voter-edits") {
             continue;
         }
         let (status, problem) = ask(row.method.clone(), &path, Some(&admin_key), body.as_ref()).await;
