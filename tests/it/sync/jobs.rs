@@ -16,7 +16,13 @@ use crate::helpers::tally::Tally;
 
 pub(super) const DAY: Duration = Duration::from_secs(86_400);
 
-const JOBS: [Job; 4] = [Job::RollUp, Job::Audit, Job::DeleteKeys, Job::DeleteAddresses];
+const JOBS: [Job; 5] = [
+    Job::RollUp,
+    Job::Audit,
+    Job::DeleteKeys,
+    Job::DeleteAddresses,
+    Job::DeliverEvents,
+];
 
 /// Another worker, with a worker's login.
 pub(super) fn worker(stores: &Stores, name: &str) -> WorkerLedger {
