@@ -61,7 +61,7 @@ create index event_waiting_in_order on event (id) where delivered_at is null and
 create index event_delivered on event (delivered_at) where delivered_at is not null;
 create index event_dead on event (dead_at) where dead_at is not null;
 
--- Items that take no more votes, as far as events say: the next event needs that there was room meanwhile.
+-- Items that take no more votes, as far as events say: the next event needs a free place meanwhile.
 create table full_item (
     item_id bigint primary key references item
 );

@@ -2,7 +2,7 @@
 -- that reached a threshold, and items that take no more votes.
 --
 -- A threshold is reached once: the event of an item whose count falls and rises again is there. An item is full again
--- once a roll-up has seen it with room. The places are those of now, which may be of later votes: each later vote
+-- once a roll-up has seen it with a free place. The places are those of now, which may be of later votes: each later vote
 -- has a roll-up that looks again. Counts of polls with hidden results stay hidden until the poll closes.
 --
 -- p_items: the items, each once. p_nets: by how much the roll-up changed the count of each.
@@ -35,7 +35,7 @@ begin
         from unnest(p_items) as given (item_id)
         join place on place.item_id = given.item_id
         where place.max_votes is not null
-    ), with_room as (
+    ), no_longer_full as (
         delete from full_item using looked where full_item.item_id = looked.item_id and not looked.is_full
     ), newly_full as (
         insert into full_item (item_id)

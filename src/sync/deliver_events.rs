@@ -23,7 +23,7 @@ const RUN_LIMIT: Duration = Duration::from_secs(10);
 /// After a look that took long, the worker rests this many times as long.
 const REST_TIMES: u32 = 3;
 /// An event that was read so long ago is not sent any more: another worker may have taken the job over.
-const SEND_LIMIT_AGE: Duration = Duration::from_secs(5);
+pub(crate) const EVENT_SEND_LIMIT_AGE: Duration = Duration::from_secs(5);
 
 impl Worker {
     /// Sends events again and again, until the worker stops. Waits for another worker that does it.
@@ -141,7 +141,7 @@ impl Worker {
         read_at: Instant,
     ) -> Result<Option<Delivery>, LedgerError> {
         lease.check()?;
-        if read_at.elapsed() >= SEND_LIMIT_AGE || self.is_stopping() {
+        if read_at.elapsed() >= EVENT_SEND_LIMIT_AGE || self.is_stopping() {
             return Ok(None);
         }
         let delivery = webhook.deliver(event).await;

@@ -65,6 +65,7 @@ use tokio::sync::{Mutex, OnceCell};
 
 pub use audit::{AuditReport, Repair};
 pub(crate) use cold_items::COLD_TOKEN_LEAST;
+pub(crate) use deliver_events::EVENT_SEND_LIMIT_AGE;
 pub(crate) use flush::{COLLECT_LIMIT, COLLECT_LIMIT_COUNTERS, GENTLE_FOR, GENTLE_LIMIT_COUNTERS};
 pub use health::{Going, Health, Why};
 pub(crate) use heartbeat::BEAT_EVERY;

@@ -23,7 +23,7 @@ use crate::ledger::{DueEvent, EVENT_LIMIT_WAIT, FailedDelivery};
 /// How long connecting to the webhook may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// How long one delivery may take, from the connection to the end of the answer.
-pub(crate) const DELIVERY_LIMIT: Duration = Duration::from_secs(10);
+const DELIVERY_LIMIT: Duration = Duration::from_secs(10);
 /// The most that is read of an answer, so that the connection serves the next request. Nothing in it matters.
 const ANSWER_LIMIT_BYTES: usize = 64 << 10;
 /// The most characters of why a delivery failed.
