@@ -63,7 +63,8 @@ create index event_dead on event (dead_at) where dead_at is not null;
 
 -- Items that take no more votes, as far as events say: the next event needs a free place meanwhile.
 create table full_item (
-    item_id bigint primary key references item
+    -- No foreign key: a roll-up would wait for whoever has locked the item's row.
+    item_id bigint primary key
 );
 
 -- Polls by when they close.

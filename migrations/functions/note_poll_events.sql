@@ -14,7 +14,7 @@ declare
     until_time timestamptz := clock_timestamp();
     from_time timestamptz;
     due bigint[];
-    one bigint;
+    poll bigint;
     results jsonb;
     made int := 0;
     is_complete boolean := true;
@@ -27,8 +27,8 @@ begin
         where rule.title is not null and rule.closes_at > from_time and rule.closes_at <= until_time
           and not exists (select from event where event.once_key = 'poll.final:' || rule.id)
         order by rule.closes_at limit p_limit);
-    foreach one in array due loop
-        perform from rule where rule.id = one for share skip locked;
+    foreach poll in array due loop
+        perform from rule where rule.id = poll for share skip locked;
         if not found then
             is_complete := false;
             continue;
@@ -48,13 +48,13 @@ begin
                            select vote.item_id, sum(vote.value) as net
                            from vote
                            -- Not by the index of polls: a poll may have millions of votes, and few are beyond the watermark.
-                           where vote.id > (select watermark.vote_id from watermark) and vote.poll_id + 0 = one
+                           where vote.id > (select watermark.vote_id from watermark) and vote.poll_id + 0 = poll
                            group by vote.item_id
                        ) as later on later.item_id = item.id
                        where item.rule_id = rule.id)))
         into results
-        from rule where rule.id = one;
-        perform note_event('poll.final', 'poll:' || one, one::text, results);
+        from rule where rule.id = poll;
+        perform note_event('poll.final', 'poll:' || poll, poll::text, results);
         made := made + 1;
     end loop;
     if not is_complete or cardinality(due) = p_limit then return null; end if;

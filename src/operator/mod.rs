@@ -7,6 +7,7 @@
 //! - `counter`: what Redis holds of an item.
 //! - `export`: tables to files, with a login for reports.
 //! - `import`: files to tables, with its own Postgres login, because it can store any vote.
+//! - `outbox`: events, and dead letters to send again.
 //! - `trail`: administrative acts.
 //! - `watch`: live counts.
 //! - `voiding`: with its own Postgres login, because it can take back any vote.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
+use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
 use super::webhook::{Delivery, Webhook};
@@ -114,10 +115,12 @@ impl Worker {
             return Ok(Round::default());
         }
         let read_at = Instant::now();
+        // One connection at a time: someone's lock on events leaves the others to flushes.
+        let noting = Mutex::new(());
         let due = self.ledger.due_events(lease, limit).await?;
         let sending: Vec<_> = due
             .iter()
-            .map(|event| self.deliver_event(lease, webhook, event, read_at))
+            .map(|event| self.deliver_event(lease, webhook, event, read_at, &noting))
             .collect();
         let ended: Vec<Result<Option<Delivery>, LedgerError>> = stream::iter(sending)
             .buffer_unordered(REQUESTS_LIMIT)
@@ -139,12 +142,14 @@ impl Worker {
         webhook: &Webhook,
         event: &DueEvent,
         read_at: Instant,
+        noting: &Mutex<()>,
     ) -> Result<Option<Delivery>, LedgerError> {
         lease.check()?;
         if read_at.elapsed() >= EVENT_SEND_LIMIT_AGE || self.is_stopping() {
             return Ok(None);
         }
         let delivery = webhook.deliver(event).await;
+        let _noting = noting.lock().await;
         let outcome = match &delivery {
             Delivery::Delivered => {
                 self.ledger.note_delivered(lease, event.id).await?;

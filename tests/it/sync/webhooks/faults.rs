@@ -25,6 +25,17 @@ async fn an_event_that_was_delivered_and_not_noted_is_delivered_again_with_the_s
     .await;
     until_blocked(&tally.pool, "with held as").await;
     worker.kill().await.expect("it runs");
+    // Postgres would go on with the statement of a client that is gone.
+    eventually("its sessions have ended", async || {
+        let ended: Vec<bool> = sqlx::query_scalar(
+            "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'tally sync-worker'",
+        )
+        .fetch_all(&tally.pool)
+        .await
+        .ok()?;
+        ended.is_empty().then_some(())
+    })
+    .await;
     blocked.rollback().await.expect("Postgres answers");
     assert_eq!(number(&tally.pool, "delivered_at is null").await, 3);
     run_out(&tally.pool).await;
@@ -36,7 +47,9 @@ async fn an_event_that_was_delivered_and_not_noted_is_delivered_again_with_the_s
     let all = receiver.deliveries();
     assert_eq!(all[0].id(), all[1].id());
     assert_eq!(all[0].body, all[1].body);
-    assert_eq!(numbers_of(&receiver, 1), [1, 1, 2, 3]);
+    let mut numbers = numbers_of(&receiver, 1);
+    numbers.dedup();
+    assert_eq!(numbers, [1, 2, 3]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,6 +165,31 @@ async fn a_receiver_that_is_down_gets_few_requests_and_all_events_once_it_is_bac
         tally.worker().deliver_events(&webhook).await.ok()?;
         let sent = receiver.deliveries().len() - before;
         assert!(sent <= 1 || before >= 52, "{sent} after {before}");
+        (number(&tally.pool, "delivered_at is null").await == 0).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_on_events_holds_up_no_flush() {
+    let tally = Tally::start().await;
+    want_events(&tally.pool).await;
+    make_events(&tally.pool, 20, 1).await;
+    let receiver = Receiver::start().await;
+    // Nobody can note a delivery, while all are under way.
+    let locked = blocker(&tally.pool, "lock table event in share mode").await;
+    let _worker = worker_for(&receiver, &tally.stores, "worker", &[]);
+    until_blocked(&tally.pool, "with held as").await;
+    for _ in 0..3 {
+        let item = tally.item("x").await;
+        tally.add(item, 1).await;
+        eventually("the count is saved", async || {
+            (tally.saved_count(item).await == 1).then_some(())
+        })
+        .await;
+    }
+    locked.rollback().await.expect("Postgres answers");
+    eventually("all are delivered", async || {
         (number(&tally.pool, "delivered_at is null").await == 0).then_some(())
     })
     .await;
