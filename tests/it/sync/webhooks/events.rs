@@ -201,6 +201,19 @@ async fn without_a_webhook_and_a_week_after_the_last_one_nothing_is_made() {
     let everything = async |voter: &str| {
         let full = tally.item_with(json!({ "max_votes": 1 })).await;
         tally.vote(full, voter).await;
+        // The voiding before this one left its connection behind.
+        let worker = tally.worker();
+        eventually("the writers that are gone are forgotten", async || {
+            worker.recover_crashed_writers().await.ok()?;
+            let writers: i64 = sqlx::query_scalar(
+                "select count(*) from writer_connection where name not in (select application_name from pg_stat_activity)",
+            )
+            .fetch_one(&tally.pool)
+            .await
+            .ok()?;
+            (writers == 0).then_some(())
+        })
+        .await;
         tally.roll_up_all().await;
         let void = json!({ "voter_id": voter, "reason": "x", "dry_run": false });
         let (_, voiding) = tally.post("/v1/voidings", &void).await;
