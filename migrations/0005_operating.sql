@@ -78,7 +78,7 @@ create table loss_item (
 create table job (
     -- roll_up moves the watermark, and merges and deletes old recent changes; audit compares all counts
     -- and has wrong ones rebuilt; delete_keys deletes old idempotency keys, and delete_addresses old
-    -- hashes of addresses.
+    -- hashes of addresses; deliver_events sends events to the webhook, and makes those of polls that close.
     name           text collate "C" primary key,
     -- The number of the last lease. It only grows: each lease has a number of its own.
     fencing_number bigint not null default 0,
@@ -94,7 +94,7 @@ create table job (
     asked_at       timestamptz,
     constraint job_lease_has_holder check ((holder is null) = (lease_until is null))
 );
-insert into job (name) values ('roll_up'), ('audit'), ('delete_keys'), ('delete_addresses');
+insert into job (name) values ('roll_up'), ('audit'), ('delete_keys'), ('delete_addresses'), ('deliver_events');
 
 -- The last runs of each job.
 create table job_run (

@@ -672,7 +672,7 @@ from job
 left join lateral (
     select * from job_run where job_run.job = job.name order by job_run.fencing_number desc limit 1
 ) as last_run on true;
-comment on view jobs is 'One row per job of the workers: roll_up (feeds the views by time), audit, and those that delete what is old.';
+comment on view jobs is 'One row per job of the workers: roll_up (feeds the views by time), audit, deliver_events (to a webhook), and those that delete what is old.';
 comment on column jobs.job is 'Its name.';
 comment on column jobs.succeeded_at is 'When a run last ended well. Null: never yet.';
 comment on column jobs.is_running is 'Whether a worker is doing it now.';

@@ -28,7 +28,7 @@ begin
     execute format('grant usage on schema %I to tally_server, tally_worker, tally_report, tally_operator', current_schema());
 end $$;
 
-revoke all on table item, audited_count, open_item, open_poll, vote, rule, place, ballot, idempotency_key, api_key, act, vote_address, vote_api_key, recent_change, day_change, total_change, import, voiding, voided, voter_edit, watermark, epoch, identity, incarnation, writer_connection, worker, job, job_run, loss, loss_item, _sqlx_migrations
+revoke all on table item, audited_count, open_item, open_poll, vote, rule, place, ballot, idempotency_key, api_key, act, vote_address, vote_api_key, recent_change, day_change, total_change, import, voiding, voided, voter_edit, watermark, epoch, identity, incarnation, writer_connection, worker, job, job_run, loss, loss_item, outbox, event, full_item, _sqlx_migrations
     from tally_server, tally_worker, tally_report, tally_operator;
 -- Only cast_votes calls it.
 revoke all on function decide_votes from tally_server;
@@ -121,6 +121,10 @@ grant select (name, fencing_number, holder, lease_until, succeeded_at, asked_at)
 grant select, insert (job, fencing_number, worker), update (ended_at, took_micros, outcome, details), delete
     on job_run to tally_worker;
 
+-- Events: it makes those of items, polls and audits through functions, and delivers all.
+grant execute on function events_are_made, want_events, note_event, note_item_events, note_poll_events to tally_worker;
+grant select, update (tries, refusals, first_tried_at, next_try_at, delivered_at, dead_at, last_problem), delete on event to tally_worker;
+
 -- How each worker is.
 grant select, insert, update, delete on worker to tally_worker;
 
@@ -155,6 +159,9 @@ grant select (name, counted_vote_id, knows_rules), insert (name, counted_vote_id
       update (counted_vote_id) on writer_connection to tally_operator;
 grant select (version, checksum) on _sqlx_migrations to tally_operator;
 grant select (id) on identity to tally_operator;
+
+-- `tally event` shows events, and has them sent again.
+grant select, update (tries, refusals, first_tried_at, next_try_at, delivered_at, dead_at) on event to tally_operator;
 
 -- Reports read all items, all votes, the rules, voidings and recent changes. They read no ballots:
 -- a ballot's hash says who had it. They read no addresses: of a voiding, they read everything but

@@ -80,6 +80,36 @@ create table epoch (
     constraint epoch_is_one CHECK (one)
 );
 
+create table event (
+    id bigint not null generated always as identity (sequence name event_id_seq start 1 increment 1 cache 1),
+    message_id text collate "C" not null default 'evt_'::text || gen_random_uuid(),
+    kind text collate "C" not null,
+    once_key text collate "C" not null,
+    subject text collate "C" not null,
+    happened_at timestamp with time zone not null default clock_timestamp(),
+    data jsonb not null,
+    tries integer not null default 0,
+    refusals integer not null default 0,
+    first_tried_at timestamp with time zone,
+    next_try_at timestamp with time zone not null default clock_timestamp(),
+    delivered_at timestamp with time zone,
+    dead_at timestamp with time zone,
+    last_problem text,
+    constraint event_pkey PRIMARY KEY (id),
+    constraint event_message_id UNIQUE (message_id),
+    constraint event_once_key UNIQUE (once_key),
+    constraint event_ends_once CHECK (num_nonnulls(delivered_at, dead_at) <= 1)
+) with (fillfactor=70);
+CREATE INDEX event_dead ON event USING btree (dead_at) WHERE dead_at IS NOT NULL;
+CREATE INDEX event_delivered ON event USING btree (delivered_at) WHERE delivered_at IS NOT NULL;
+CREATE INDEX event_waiting ON event USING btree (subject, id) WHERE delivered_at IS NULL AND dead_at IS NULL;
+CREATE INDEX event_waiting_in_order ON event USING btree (id) WHERE delivered_at IS NULL AND dead_at IS NULL;
+
+create table full_item (
+    item_id bigint not null,
+    constraint full_item_pkey PRIMARY KEY (item_id)
+);
+
 create table idempotency_key (
     key_hash bytea not null,
     body_hash bytea not null,
@@ -208,6 +238,17 @@ create table open_poll (
     constraint open_poll_pkey PRIMARY KEY (poll_id)
 );
 
+create table outbox (
+    one boolean not null default true,
+    since timestamp with time zone,
+    wanted_at timestamp with time zone,
+    thresholds bigint[] not null default '{}'::bigint[],
+    closed_until timestamp with time zone,
+    constraint outbox_pkey PRIMARY KEY (one),
+    constraint outbox_is_one CHECK (one),
+    constraint outbox_is_whole CHECK (num_nonnulls(since, wanted_at, closed_until) = ANY (ARRAY[0, 3]))
+);
+
 create table place (
     item_id bigint not null,
     max_votes bigint,
@@ -256,6 +297,7 @@ create table rule (
     constraint rule_title_length CHECK (char_length(title) >= 1 AND char_length(title) <= 200),
     constraint rule_voter_count CHECK (voter_count >= 0)
 );
+CREATE INDEX rule_closing ON rule USING btree (closes_at) WHERE title IS NOT NULL AND closes_at IS NOT NULL;
 CREATE UNIQUE INDEX rule_key ON rule USING btree (key) WHERE key IS NOT NULL;
 CREATE INDEX rule_listed ON rule USING btree (id DESC) WHERE title IS NOT NULL AND NOT is_hidden;
 CREATE INDEX rule_words ON rule USING gin (search_vector(search_text(title))) WHERE title IS NOT NULL;
@@ -393,12 +435,16 @@ alter table voided add constraint voided_voiding_id_fkey FOREIGN KEY (voiding_id
 -- edit_poll(p_poll bigint, p_title text, p_is_hidden boolean, p_sets_opens_at boolean, p_opens_at timestamp with time zone, p_sets_closes_at boolean, p_closes_at timestamp with time zone) returns text: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- edit_times(p_rule bigint, p_sets_opens_at boolean, p_opens_at timestamp with time zone, p_sets_closes_at boolean, p_closes_at timestamp with time zone) returns text: plpgsql, volatile, not for everyone
 -- end_api_key(p_id bigint) returns text: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
+-- events_are_made() returns boolean: sql, stable, security definer, with search_path=public, pg_temp, not for everyone
 -- import_items(p_items jsonb, OUT whys text[], OUT created bigint) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- import_polls(p_polls jsonb, OUT whys text[], OUT created bigint) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- import_votes(p_import bigint, p_after_line bigint, p_up_to_line bigint, p_refused bigint, p_lines bigint[], p_items bigint[], p_voters text[], p_values smallint[], p_changes smallint[], p_times bigint[], p_numbers bigint[], OUT xid bigint, OUT refused_lines bigint[], OUT whys text[], OUT stored bigint, OUT repeated bigint, OUT items bigint[], OUT nets bigint[], OUT downs bigint[]) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
 -- item_is_permanent() returns trigger: plpgsql, volatile
 -- late_sequences(OUT sequence text, OUT last bigint, OUT newest bigint) returns SETOF record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
 -- note_act(p_act text, p_target text DEFAULT NULL::text) returns bigint: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
+-- note_event(p_kind text, p_subject text, p_once text, p_data jsonb) returns bigint: sql, volatile, security definer, with search_path=public, pg_temp, not for everyone
+-- note_item_events(p_items bigint[], p_nets bigint[]) returns void: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
+-- note_poll_events(p_limit integer) returns integer: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
 -- oldest_program() returns bigint: sql, immutable, parallel safe
 -- poll_is_final(p_poll bigint) returns boolean: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- postgres_run() returns bigint: sql, stable, parallel restricted
@@ -417,4 +463,5 @@ alter table voided add constraint voided_voiding_id_fkey FOREIGN KEY (voiding_id
 -- vote_ids_are_new(lowest bigint) returns boolean: plpgsql, volatile
 -- vote_is_append_only() returns trigger: plpgsql, volatile
 -- votes_to_void(p_voter text, p_item bigint, p_from timestamp with time zone, p_until timestamp with time zone, p_addresses bytea[], p_api_key bigint, p_after bigint, p_until_vote bigint, p_limit_votes integer, p_limit_ids bigint, OUT up_to bigint, OUT ids bigint[]) returns record: plpgsql, volatile, not for everyone
+-- want_events(p_thresholds bigint[]) returns void: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- writer_connection_knows_rules() returns trigger: plpgsql, volatile

@@ -24,8 +24,8 @@ use crate::live::{
 use crate::live::{SERVER_ANSWER_LIMIT, WORKER_ANSWER_LIMIT};
 use crate::replay::LATENCY_LIMIT_US;
 use crate::sync::{
-    BEAT_EVERY, COLD_TOKEN_LEAST, COLLECT_LIMIT, COLLECT_LIMIT_COUNTERS, GENTLE_FOR, GENTLE_LIMIT_COUNTERS,
-    JOB_WAIT_LIMIT, RENEW_EVERY, RENEW_LIMIT, ROLL_UP_EVERY, VOTING_CHUNK_IDS,
+    BEAT_EVERY, COLD_TOKEN_LEAST, COLLECT_LIMIT, COLLECT_LIMIT_COUNTERS, EVENT_SEND_LIMIT_AGE, GENTLE_FOR,
+    GENTLE_LIMIT_COUNTERS, JOB_WAIT_LIMIT, RENEW_EVERY, RENEW_LIMIT, ROLL_UP_EVERY, VOTING_CHUNK_IDS,
 };
 use crate::telemetry::{LARGEST_BATCH_BOUND, LARGEST_SECONDS_BOUND};
 use crate::votes::{
@@ -184,6 +184,9 @@ const _: () = assert!(
 );
 // A command waits for longer than a killed worker keeps its job, and for less than a hanging worker
 // does.
+// A worker that stalls with events in its hands sends none of them once another one may have taken the job over. It
+// read them under a lease that it had renewed by then.
+const _: () = assert!(ms(EVENT_SEND_LIMIT_AGE) + ms(RENEW_EVERY) < ms(JOB_LEASE_LIFE));
 const _: () = assert!(ms(JOB_WAIT_LIMIT) > 2 * ms(JOB_LEASE_LIFE) && ms(RENEW_LIMIT) > ms(JOB_WAIT_LIMIT));
 
 // A worker is shown as silent for a while before it is forgotten, but not for one late heartbeat.

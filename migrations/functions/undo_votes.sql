@@ -1,5 +1,6 @@
 -- Casts the next votes of a voiding again, if their voters have not voted otherwise since, the item is
--- not full, and the poll allows one more choice. Numbers are not given again. Notes how far it is.
+-- not full, and the poll allows one more choice. Numbers are not given again. Notes how far it is, and makes the
+-- event that the voiding is undone with the last of it.
 --
 -- p_voiding: the voiding. p_limit_votes: the most votes that it looks at.
 -- Returns what void_votes does; `voided_votes` is how many were cast again. Raises
@@ -110,6 +111,14 @@ begin
         from vote where vote.id = any(stored) group by vote.item_id
     ) as given;
     update voiding set undone_vote_id = up_to where voiding.id = p_voiding;
+    if not exists (select from voided where voided.voiding_id = p_voiding and voided.vote_id > up_to) then
+        perform note_event('voiding.undone', 'voiding:' || p_voiding, p_voiding::text,
+                           jsonb_strip_nulls(jsonb_build_object(
+                               'voiding_id', p_voiding, 'item_id', held.item_id,
+                               'restored_votes', count(voided.again_vote_id),
+                               'left_votes', count(*) - count(voided.again_vote_id))))
+        from voided where voided.voiding_id = p_voiding;
+    end if;
     xid := pg_current_xact_id()::text::bigint;
 end $$;
 

@@ -3,6 +3,7 @@
 --
 -- p_voiding: the voiding. p_limit_votes: the most votes that it takes back. p_limit_ids: the most vote
 -- ids that it looks at.
+-- Makes the event that the voiding is done, in the transaction that does the last of it.
 -- Returns what was taken back. Raises object_not_in_prerequisite_state if the voiding is being undone.
 -- Called by operators (`tally void`, and servers with an operator's login).
 -- Locks: the advisory lock 7416153282, so that one voiding runs at a time; the voiding; the rules of
@@ -96,6 +97,12 @@ begin
     ) as one;
     perform vote_ids_are_new(lowest);
     update voiding set done_vote_id = up_to where voiding.id = p_voiding;
+    if up_to >= held.until_vote_id then
+        perform note_event('voiding.done', 'voiding:' || p_voiding, p_voiding::text,
+                           jsonb_strip_nulls(jsonb_build_object(
+                               'voiding_id', p_voiding, 'item_id', held.item_id,
+                               'voided_votes', (select count(*) from voided where voided.voiding_id = p_voiding))));
+    end if;
     xid := pg_current_xact_id()::text::bigint;
 end $$;
 

@@ -29,6 +29,7 @@ async fn dispatch(command: Command) -> anyhow::Result<bool> {
         Command::Ballots(command) => operator::ballots(command).await,
         Command::Key(command) => operator::key(command).await,
         Command::Trail(command) => operator::trail(command).await,
+        Command::Event(command) => operator::event(command).await,
         Command::Export(command) => operator::export(command).await,
         Command::Import(command) => operator::import(command).await,
         Command::Void(command) => operator::void(command).await,

@@ -4,7 +4,7 @@ use super::StoreUrls;
 use crate::config;
 use crate::live::Seeding;
 use crate::replay::{Columns, PollOptions, ReplayOptions, Values};
-use crate::sync::{Schedule, SyncOptions};
+use crate::sync::{Schedule, SyncOptions, WebhookOptions};
 use crate::web::access::{self, AccessOptions, JwtOptions, Proxies, VotingOptions};
 use crate::web::{ClientLimits, ServerOptions};
 
@@ -122,7 +122,19 @@ impl From<&config::Worker> for Schedule {
             audit_cron: settings.audit_cron.to_string(),
             address_retention: settings.address_retention,
             last_flush_limit: settings.last_flush_limit,
+            webhook: settings.webhook.options(),
         }
+    }
+}
+
+impl config::Webhook {
+    /// Returns the options of the webhook. `None`: there is none.
+    fn options(&self) -> Option<WebhookOptions> {
+        Some(WebhookOptions {
+            url: self.url.clone()?,
+            keys: self.keys.clone()?,
+            thresholds: self.thresholds.clone(),
+        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Every setting: a flag, an environment variable and a default. `--help` prints their docstrings.
 
 pub mod data;
+pub mod events;
 mod help;
 pub mod operator;
 mod read;
@@ -11,6 +12,7 @@ mod show;
 mod tests;
 pub(crate) mod values;
 pub mod voters;
+mod webhook;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -30,6 +32,7 @@ use values::{
     address_retention, choices, collector_url, column, connections, duration, item_id, page, path, rate,
     rating, store_url, title, writer_stall_limit,
 };
+pub use webhook::Webhook;
 
 use crate::domain::{ItemId, ItemName};
 use crate::live::KeyPrefix;
@@ -110,6 +113,9 @@ pub struct Worker {
 
     #[command(flatten)]
     pub audit: Audit,
+
+    #[command(flatten)]
+    pub webhook: Webhook,
 
     /// The longest time for the last flush, after SIGTERM or Ctrl-C
     #[arg(long, env = "TALLY_LAST_FLUSH_LIMIT", default_value = "20s", value_parser = duration, value_name = "DURATION")]
@@ -197,6 +203,9 @@ pub enum Command {
     Key(operator::ApiKeyCommand),
     /// Show the trail of administrative acts, newest first
     Trail(operator::Trail),
+    /// List, show and resend events, which a worker sends to the webhook
+    #[command(subcommand)]
+    Event(events::EventCommand),
     /// Export votes, items, polls, results or the trail as CSV or JSON Lines
     Export(data::Export),
     /// Import votes, items or polls from files

@@ -29,7 +29,7 @@ impl Settings for Tally {
 
 impl Settings for SyncWorker {
     fn check(&self) -> Result<(), String> {
-        Ok(())
+        self.worker.webhook.check()
     }
 }
 
@@ -39,6 +39,7 @@ impl Dev {
         if self.database_url.is_some() != self.redis_url.is_some() {
             return Err("one of DATABASE_URL and REDIS_URL is given; it takes both, or none".to_owned());
         }
+        self.worker.webhook.check()?;
         self.server.check()
     }
 }

@@ -72,6 +72,8 @@ kinds! {
     AuditAsk = "audit.ask";
     /// An audit looks for wrong counts and has them rebuilt.
     AuditRepair = "audit.repair";
+    /// Events are delivered again.
+    EventResend = "event.resend";
     /// Migrations are run.
     Migrate = "migrate";
 }

@@ -9,6 +9,7 @@
 mod connect;
 mod dedicated;
 mod error;
+mod events;
 mod exact_counts;
 mod exports;
 mod fitness;
@@ -36,6 +37,7 @@ pub use connect::{
     SERVER_POOL_LIMIT_CONNECTIONS, SERVER_STATEMENT_LIMIT, WORKER_STATEMENT_LIMIT, Writes, answers,
 };
 pub use error::{InvalidDatabaseUrl, LedgerError, OtherRun, Overtaken, UnfitDatabase};
+pub use events::RESEND_LIMIT_EVENTS;
 pub use exports::{ExportFormat, ExportTable, Snapshot, SnapshotFacts};
 pub use imports::{Created, ImportOfFileError, ImportSource, NewImport};
 pub use losses::Losses;
@@ -53,9 +55,10 @@ pub use session::CONNECT_LIMIT;
 pub(crate) use settings::WRITER_KEEPALIVE;
 pub use voter_edits::{EditInTheWay, RowOfVoter, RowsOfVoter};
 pub use worker::{
-    AuditRow, BrokenPage, DEADLOCK_LIMIT_TRIES, EndedPass, EpochNumber, Heartbeat, IDEMPOTENCY_KEY_AGE,
-    JOB_LEASE_LIFE, Job, JobAttempt, JobLease, Moved, Pacing, PostgresFacts, Progress, ROLL_UP_LIMIT_IDS,
-    RebuiltCount, RollUpProgress, RunOutcome, SaveOutcome, SavedState, SavingProgress, WORKER_LIMIT_SILENCE,
-    WorkerLedger, WriterProgress,
+    AuditRow, BrokenPage, DEADLOCK_LIMIT_TRIES, DueEvent, EVENT_DEAD_AGE, EVENT_DELIVERED_AGE,
+    EVENT_LIMIT_AGE, EVENT_LIMIT_REFUSALS, EVENT_LIMIT_WAIT, EndedPass, EpochNumber, EventFacts,
+    FailedDelivery, Heartbeat, IDEMPOTENCY_KEY_AGE, JOB_LEASE_LIFE, Job, JobAttempt, JobLease, Moved, Pacing,
+    PostgresFacts, Progress, ROLL_UP_LIMIT_IDS, RebuiltCount, RollUpProgress, RunOutcome, SaveOutcome,
+    SavedState, SavingProgress, WORKER_LIMIT_SILENCE, WorkerLedger, WriterProgress,
 };
 pub(crate) use worker::{SUM_REST_LIMIT, WRITE_REST_LIMIT};

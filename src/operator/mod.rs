@@ -7,6 +7,7 @@
 //! - `counter`: what Redis holds of an item.
 //! - `export`: tables to files, with a login for reports.
 //! - `import`: files to tables, with its own Postgres login, because it can store any vote.
+//! - `outbox`: events, and dead letters to send again.
 //! - `trail`: administrative acts.
 //! - `watch`: live counts.
 //! - `voiding`: with its own Postgres login, because it can take back any vote.
@@ -20,6 +21,7 @@ pub(crate) mod events;
 mod export;
 mod import;
 mod items;
+mod outbox;
 mod polls;
 mod trail;
 mod voiding;
@@ -32,6 +34,7 @@ pub use counter::counter;
 pub use export::export;
 pub use import::import;
 pub use items::item;
+pub use outbox::event;
 pub use polls::poll;
 pub use trail::trail;
 pub use voiding::void;

@@ -268,6 +268,9 @@ impl Worker {
             // is always safe.
             self.ledger.check_job(lease).await?;
             let items: Vec<ItemId> = wrong.iter().map(|(row, ..)| row.item_id).collect();
+            // First: once they are invalidated, no later audit finds them.
+            let wrong_votes = wrong.iter().map(|(_, _, by)| by).sum();
+            self.ledger.make_drift_event(&items, wrong_votes).await?;
             self.counters.invalidate(&items).await?;
             metrics::counter!(name::INVALIDATIONS, "why" => "audit").increment(items.len() as u64);
             report.repaired_items += items.len();

@@ -28,6 +28,8 @@
 //! - `audit_verdict`: what the audit says about an item.
 //! - `rules`: proves what rules store against the ledger.
 //! - `delete_old_rows`: old idempotency keys and hashes of addresses.
+//! - `deliver_events`: sends events to the webhook.
+//! - `webhook`: one request to it, and when to send the next.
 
 mod ages;
 mod audit;
@@ -36,6 +38,7 @@ mod checkup;
 mod cold_items;
 mod crashed_writers;
 mod delete_old_rows;
+mod deliver_events;
 mod epoch;
 mod expire_counts;
 mod flush;
@@ -52,6 +55,7 @@ mod shown_state;
 mod slow_scan;
 mod spacing;
 mod timetable;
+mod webhook;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -61,6 +65,7 @@ use tokio::sync::{Mutex, OnceCell};
 
 pub use audit::{AuditReport, Repair};
 pub(crate) use cold_items::COLD_TOKEN_LEAST;
+pub(crate) use deliver_events::EVENT_SEND_LIMIT_AGE;
 pub(crate) use flush::{COLLECT_LIMIT, COLLECT_LIMIT_COUNTERS, GENTLE_FOR, GENTLE_LIMIT_COUNTERS};
 pub use health::{Going, Health, Why};
 pub(crate) use heartbeat::BEAT_EVERY;
@@ -69,6 +74,7 @@ pub use report::FlushReport;
 pub(crate) use roll_up::{ROLL_UP_EVERY, VOTING_CHUNK_IDS};
 pub use rules::RulesReport;
 pub use schedule::{Schedule, run};
+pub use webhook::{Webhook, WebhookOptions, WebhookUrl};
 
 use crate::domain::Owner;
 use crate::ledger::{Job, LedgerError, WorkerLedger};

@@ -8,7 +8,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 use super::roll_up::ROLL_UP_EVERY;
 use super::timetable::{Audits, Timetable};
-use super::{AuditReport, FlushReport, Repair, SyncError, Worker};
+use super::{AuditReport, FlushReport, Repair, SyncError, Webhook, WebhookOptions, Worker};
 use crate::telemetry::{Span, name, trouble};
 
 /// The most scans that `--once` makes until the system is quiescent. A rebuild in one scan may
@@ -17,6 +17,9 @@ const ONCE_LIMIT_SCANS: usize = 10;
 
 /// How long the scan over all counters waits after a failure.
 const SCAN_RETRY: Duration = Duration::from_secs(1);
+
+/// How long a worker that stops waits for answers of the webhook.
+const LAST_DELIVERY_LIMIT: Duration = Duration::from_secs(2);
 
 /// When a worker does what.
 #[derive(Clone, Debug)]
@@ -31,6 +34,8 @@ pub struct Schedule {
     pub address_retention: Duration,
     /// How long the last flush may take.
     pub last_flush_limit: Duration,
+    /// Where events are sent to. `None`: this worker wants none.
+    pub webhook: Option<WebhookOptions>,
 }
 
 /// Runs the worker until `stop` resolves, then flushes a last time.
@@ -40,6 +45,7 @@ pub struct Schedule {
 pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
     // The name by which the tables of jobs call it.
     tracing::info!(worker = worker.ledger.name(), "working");
+    let webhook = schedule.webhook.as_ref().map(Webhook::new).transpose()?;
     let audits = Audits::of(&worker);
     let timetable = Timetable::begin(audits.clone(), schedule.audit_cron.clone()).await?;
     let (no_more_audits, is_stopped) = oneshot::channel::<()>();
@@ -68,6 +74,15 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
     tokio::spawn({
         let (worker, retention) = (worker.clone(), schedule.address_retention);
         async move { worker.keep_deleting(retention).await }
+    });
+    // A webhook that hangs holds up nothing else.
+    let delivering = tokio::spawn({
+        let worker = worker.clone();
+        async move {
+            if let Some(webhook) = webhook {
+                worker.keep_delivering(&webhook).await;
+            }
+        }
     });
     loop {
         tokio::select! {
@@ -122,6 +137,10 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
         Err(_) => tracing::warn!(
             "there was no time to save counts of cold items: another worker, or the next start, will do it"
         ),
+    }
+    // What is sent but not noted would be sent again.
+    if timeout(LAST_DELIVERY_LIMIT, delivering).await.is_err() {
+        tracing::debug!("the webhook has not answered yet: a worker sends the event again");
     }
     worker.give_back_jobs().await;
     showing.abort();

@@ -93,6 +93,15 @@ pub const LEDGER_FAILURES: [&str; 9] = [
     "other",
 ];
 
+/// The jobs of workers, each done by one at a time.
+pub const JOBS: [&str; 5] = [
+    "roll_up",
+    "audit",
+    "delete_keys",
+    "delete_addresses",
+    "deliver_events",
+];
+
 // The name of a counter ends in `_total`; the name of a duration ends in `_seconds`.
 metrics! {
     /// Votes by outcome; `declined`: a rule did not take them; `refused`: the queue was full;
@@ -222,12 +231,12 @@ metrics! {
     /// Runs of jobs that ended on this worker, by outcome; `lost`: the worker stalled, and
     /// another one took the job over.
     JOB_RUNS = "tally_job_runs_total", Counter of "runs", Worker,
-        "job_name" in ["roll_up", "audit", "delete_keys", "delete_addresses"], "outcome" in ["done", "failed", "lost"];
+        "job_name" in JOBS, "outcome" in ["done", "failed", "lost"];
     /// Time of one run of a job, on this worker.
-    JOB_SECONDS = "tally_job_seconds", Histogram of "seconds", Worker, "job_name" in ["roll_up", "audit", "delete_keys", "delete_addresses"];
+    JOB_SECONDS = "tally_job_seconds", Histogram of "seconds", Worker, "job_name" in JOBS;
     /// When a run of the job last ended well on any worker, in seconds since 1970, as far as
     /// this worker knows; 0 before the first.
-    JOB_SUCCESS = "tally_job_success_timestamp_seconds", Gauge of "seconds", Worker, "job_name" in ["roll_up", "audit", "delete_keys", "delete_addresses"];
+    JOB_SUCCESS = "tally_job_success_timestamp_seconds", Gauge of "seconds", Worker, "job_name" in JOBS;
     /// How many vote ids lie beyond the watermark. A server that seeds reads each of them once,
     /// each page of an audit all of them.
     WATERMARK_LAG = "tally_watermark_lag_votes", Gauge of "votes", Worker;
@@ -242,6 +251,16 @@ metrics! {
         "verdict" in ["right", "in_flight", "rebuilding", "wrong"];
     /// By how many votes the last audit found counts wrong; 0 unless something failed.
     AUDIT_DRIFT = "tally_audit_drift_votes", Gauge of "votes", Worker;
+    /// Tries to deliver an event to the webhook, by outcome; `refused`: it answered with a status of 400 to 499;
+    /// `failed`: it answered otherwise, or not at all.
+    EVENT_DELIVERIES = "tally_event_deliveries_total", Counter of "tries", Worker,
+        "outcome" in ["delivered", "refused", "failed"];
+    /// Events that wait for their delivery.
+    EVENTS_WAITING = "tally_events_waiting", Gauge of "events", Worker;
+    /// How long ago the oldest waiting event happened; 0: none waits.
+    EVENTS_OLDEST_SECONDS = "tally_events_oldest_waiting_seconds", Gauge of "seconds", Worker;
+    /// Events that were given up and are still kept: dead letters.
+    EVENTS_DEAD = "tally_events_dead", Gauge of "events", Worker;
 }
 
 /// Upper bounds of the histograms of durations, in seconds: from half a millisecond to the longest

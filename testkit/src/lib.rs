@@ -19,6 +19,7 @@ pub mod linearizable;
 pub mod load;
 pub mod programs;
 pub mod proxy;
+pub mod receiver;
 pub mod rules;
 pub mod stores;
 mod waiting;

@@ -26,6 +26,7 @@ use crate::schedule::{PAIR, Settings, Step};
 use crate::stores::{AllLost, Postgres, Redis, sessions};
 use crate::throttled;
 use crate::voiding;
+use crate::webhook::Webhook;
 
 /// A loopback address for this cluster alone, if the system has more than one. While a program
 /// is down, no other program then takes its port.
@@ -60,6 +61,8 @@ pub struct Cluster {
     pub to_postgres: Connections,
     pub to_redis: Connections,
     pub small_disk: bool,
+    /// What gets the workers' events.
+    pub webhook: Webhook,
 }
 
 /// The programs' connections to one store.
@@ -131,6 +134,7 @@ impl Cluster {
         persons::create(&postgres.owner()).await?;
         throttled::create(&postgres.owner()).await?;
         credentials::create(&postgres.owner()).await?;
+        Webhook::want_events(&postgres.owner()).await?;
         sessions::set(&postgres.owner(), &settings.sessions).await?;
         let redis = Redis::start(folder, &redis_clock).await?;
         let to_postgres = Connections::start(postgres.port()).await?;
@@ -149,6 +153,7 @@ impl Cluster {
             clocks: clocks?,
             postgres_clock,
             redis_clock,
+            webhook: Webhook::start().await,
             to_postgres,
             to_redis,
         };
@@ -184,6 +189,7 @@ impl Cluster {
                 ("TALLY_AUDIT_CRON", settings.audit_cron),
                 ("TALLY_LAST_FLUSH_LIMIT", SHUTDOWN_LIMIT),
             ]);
+            worker.envs(cluster.webhook.settings());
             let worker = Program::start(worker, folder, &format!("worker-{}", number + 1))?;
             cluster.workers.push(Mutex::new(worker));
             cluster.worker_urls.push(format!("http://{listen}/metrics"));

@@ -29,6 +29,7 @@ mod tampering;
 mod throttled;
 mod voiding;
 mod watchers;
+mod webhook;
 mod windows;
 
 use std::path::{Path, PathBuf};

@@ -151,6 +151,10 @@ impl Report {
             self.sum(|round| round.given_again.1),
         );
         text += &format!(
+            "{} deliveries of events to a webhook that fails one in six\n",
+            self.sum(|round| round.sent_events),
+        );
+        text += &format!(
             "{} hostile settings of sessions in Postgres from the beginning on\n",
             self.sum(|round| round.sessions),
         );

@@ -83,6 +83,8 @@ pub struct Round {
     /// Requests that named an item by its key: votes that were acknowledged, answers that there is no such key,
     /// and reads.
     pub keyed: (u64, u64, u64),
+    /// Events that the webhook was sent.
+    pub sent_events: u64,
     /// What must not happen, in words. Empty for a round that is right.
     pub problems: Vec<String>,
 }
@@ -119,6 +121,7 @@ pub async fn play(
         attempts: (0, 0),
         given_again: (0, 0),
         keyed: (0, 0, 0),
+        sent_events: 0,
         problems: Vec::new(),
     };
     let played = load_and_repair(schedule, watchers, &cluster, folder, &mut round).await;
@@ -227,6 +230,8 @@ async fn load_and_repair(
     round.attempts = throttled.attempts();
     round.keyed = (keyed.acknowledged(), keyed.not_found, keyed.reads);
     round.problems.extend(ruled.judge(&owner).await?);
+    round.problems.extend(cluster.webhook.judge(&owner).await?);
+    round.sent_events = cluster.webhook.deliveries();
     let (voided, restored) = voiding.votes();
     round.drawn = Drawn {
         ballots_sent: ballots.sent(),

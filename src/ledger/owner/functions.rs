@@ -15,7 +15,7 @@ macro_rules! functions {
 /// whose body is no text (`return …`): when Postgres creates it, it looks up what the body calls.
 /// Functions that only servers of the last release call stand at the end, under `Former`
 /// (migrations/README.md).
-const FUNCTIONS: [(&str, &str); 36] = functions![
+const FUNCTIONS: [(&str, &str); 41] = functions![
     "search_text",
     "search_vector",
     "search_query",
@@ -50,6 +50,11 @@ const FUNCTIONS: [(&str, &str); 36] = functions![
     "use_api_key",
     "end_api_key",
     "note_act",
+    "events_are_made",
+    "want_events",
+    "note_event",
+    "note_item_events",
+    "note_poll_events",
     "late_sequences",
     "oldest_program",
 ];

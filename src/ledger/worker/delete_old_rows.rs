@@ -10,7 +10,7 @@ use crate::ledger::LedgerError;
 /// How long an idempotency key is kept, by the clocks of Postgres and of the worker.
 pub const IDEMPOTENCY_KEY_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 /// Rows that one statement deletes, at the most.
-const DELETE_LIMIT_ROWS: i64 = 2500;
+pub(super) const DELETE_LIMIT_ROWS: i64 = 2500;
 
 impl WorkerLedger {
     /// Deletes idempotency keys that are older than [`IDEMPOTENCY_KEY_AGE`], under the lease of
@@ -56,12 +56,12 @@ impl WorkerLedger {
     }
 }
 
-fn seconds(age: Duration) -> i64 {
+pub(super) fn seconds(age: Duration) -> i64 {
     i64::try_from(age.as_secs()).unwrap_or(i64::MAX)
 }
 
 /// How many rows were deleted, and whether there may be more, if the lease was still held.
-fn ended(lease: &JobLease, is_held: bool, rows: i64) -> Result<(i64, bool), LedgerError> {
+pub(super) fn ended(lease: &JobLease, is_held: bool, rows: i64) -> Result<(i64, bool), LedgerError> {
     if !is_held {
         return Err(lease.lost());
     }

@@ -31,6 +31,8 @@ pub enum Job {
     DeleteKeys,
     /// Deletes old hashes of client addresses.
     DeleteAddresses,
+    /// Sends events to the webhook, makes those of polls that close, and deletes old ones.
+    DeliverEvents,
 }
 
 impl Job {
@@ -41,6 +43,7 @@ impl Job {
             Self::Audit => "audit",
             Self::DeleteKeys => "delete_keys",
             Self::DeleteAddresses => "delete_addresses",
+            Self::DeliverEvents => "deliver_events",
         }
     }
 }

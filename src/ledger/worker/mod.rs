@@ -4,6 +4,7 @@ mod audit;
 mod changes;
 mod crashed_writers;
 mod delete_old_rows;
+mod events;
 mod facts;
 mod heartbeat;
 mod incarnation;
@@ -17,6 +18,10 @@ mod spread;
 pub use audit::{AuditRow, Moved};
 pub use crashed_writers::{Progress, WriterProgress};
 pub use delete_old_rows::IDEMPOTENCY_KEY_AGE;
+pub use events::{
+    DueEvent, EVENT_DEAD_AGE, EVENT_DELIVERED_AGE, EVENT_LIMIT_AGE, EVENT_LIMIT_REFUSALS, EVENT_LIMIT_WAIT,
+    EventFacts, FailedDelivery,
+};
 pub use facts::PostgresFacts;
 pub use heartbeat::{EndedPass, Heartbeat, WORKER_LIMIT_SILENCE};
 pub use jobs::{JOB_LEASE_LIFE, Job, JobAttempt, JobLease, RunOutcome};

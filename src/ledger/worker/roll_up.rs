@@ -149,7 +149,8 @@ async fn roll_up(
                   -- The first span of the first day that is not moved to the changes by day. A list of a
                   -- day begins later, in a full hour.
                   (date_part('epoch', date_trunc('day', now() - interval '25 hours', 'UTC')) / 300)::bigint
-                      as "first_recent!"
+                      as "first_recent!",
+                  events_are_made() as "makes_events!"
            from watermark"#
     )
     .fetch_one(&mut *connection)
@@ -174,7 +175,11 @@ async fn roll_up(
     }
     check_steps(&mut *connection).await?;
     let counts = by_item(&sums.of);
-    add(&mut *connection, &counts, &sums.of, begin.first_recent, pacing).await?;
+    let adding = Adding {
+        first_recent: begin.first_recent,
+        makes_events: begin.makes_events,
+    };
+    add(&mut *connection, &counts, &sums.of, adding, pacing).await?;
     let moved = sqlx::query!(
         r#"update watermark set vote_id = $1, vote_total = vote_total + $2
                returning vote_id, vote_total, (select last_value from vote_id_seq) as "drawn!""#,
@@ -297,12 +302,21 @@ async fn sum_votes(
     Ok(sums)
 }
 
+/// How sums are added.
+#[derive(Clone, Copy, Debug)]
+struct Adding {
+    /// The first span whose changes are recent.
+    first_recent: i64,
+    /// Whether events are made of what the sums change.
+    makes_events: bool,
+}
+
 /// Adds sums to the audited counts, and to what changed when, each in the order of their items.
 async fn add(
     connection: &mut InUse,
     counts: &[CountDelta],
     sums: &BTreeMap<ItemSpan, Change>,
-    first_recent: i64,
+    adding: Adding,
     pacing: Pacing,
 ) -> Result<(), LedgerError> {
     // Together: their rests are in one transaction.
@@ -315,9 +329,14 @@ async fn add(
         sqlx::query_file!("src/ledger/sql/add_to_audited_counts.sql", &items, &net, &downs)
             .execute(&mut *connection)
             .await?;
+        if adding.makes_events {
+            sqlx::query!("select note_item_events($1, $2)", &items, &net)
+                .execute(&mut *connection)
+                .await?;
+        }
         statements.rest_after(started.elapsed()).await;
     }
-    add_changes(connection, sums, first_recent, &mut statements).await
+    add_changes(connection, sums, adding.first_recent, &mut statements).await
 }
 
 /// Pure: the sums of each item, in the order of the items.

@@ -29,7 +29,8 @@ const ROWS: &str = "
     insert into api_key (key_hash, name, scopes) values (decode(repeat('00', 32), 'hex'), 'x', array['vote']);
     insert into import (file_hash, file_name) values (sha256('x'), 'x');
     insert into loss (token, vote_total, first_stored_at, last_stored_at, first_vote_id, last_vote_id, item_total, is_whole)
-        values ('x', 1, now(), now(), 1, 1, 1, true)";
+        values ('x', 1, now(), now(), 1, 1, 1, true);
+    insert into event (kind, once_key, subject, data) values ('x', 'x', 'x', '{}')";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_program_starts_while_a_sequence_is_behind_its_table_and_each_says_what_mends_it() {

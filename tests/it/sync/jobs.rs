@@ -6,8 +6,8 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::json;
 use sqlx::PgPool;
-use tally::domain::Moment;
-use tally::ledger::{Job, LedgerError, Overtaken, Pacing, Role, RunOutcome, WorkerLedger};
+use tally::domain::{EventId, Moment};
+use tally::ledger::{FailedDelivery, Job, LedgerError, Overtaken, Pacing, Role, RunOutcome, WorkerLedger};
 
 use crate::helpers::eventually;
 use crate::helpers::programs::{start_worker, stop};
@@ -16,7 +16,13 @@ use crate::helpers::tally::Tally;
 
 pub(super) const DAY: Duration = Duration::from_secs(86_400);
 
-const JOBS: [Job; 4] = [Job::RollUp, Job::Audit, Job::DeleteKeys, Job::DeleteAddresses];
+const JOBS: [Job; 5] = [
+    Job::RollUp,
+    Job::Audit,
+    Job::DeleteKeys,
+    Job::DeleteAddresses,
+    Job::DeliverEvents,
+];
 
 /// Another worker, with a worker's login.
 pub(super) fn worker(stores: &Stores, name: &str) -> WorkerLedger {
@@ -48,7 +54,7 @@ pub(super) async fn run_out(pool: &PgPool) {
 }
 
 /// Creates an item, votes that nobody has rolled up, an old idempotency key, an old hash of an address,
-/// and a recent change that is to be merged.
+/// an event to deliver and an old dead letter, and a recent change that is to be merged.
 pub(super) async fn make_work(pool: &PgPool) {
     execute(
         pool,
@@ -58,6 +64,8 @@ pub(super) async fn make_work(pool: &PgPool) {
          values (sha256('x'), sha256('x'), now() - interval '2 days');
          insert into vote_address (vote_id, address_hash, noted_at)
          values (1, substr(sha256('x'), 1, 16), now() - interval '2 days');
+         insert into event (kind, once_key, subject, data, dead_at)
+         values ('x', 'x', 'x', '{}', null), ('x', 'y', 'x', '{}', now() - interval '31 days');
          insert into recent_change (item_id, starts_at, minutes, ups, downs)
          values (1, date_bin('5 minutes', now() - interval '3 hours', timestamptz 'epoch'), 5, 0, 0)",
     )
@@ -171,7 +179,7 @@ async fn after_a_takeover_by(taker: impl FnOnce(&Stores, &WorkerLedger) -> Worke
         let taken = first.take_job(job).await.expect("Postgres answers");
         leases.push(taken.lease.expect("it is free"));
     }
-    let [roll_up, audit, delete_keys, delete_addresses] = leases.try_into().expect("four");
+    let [roll_up, audit, delete_keys, delete_addresses, deliver_events] = leases.try_into().expect("five");
     let safe = first.safe_vote_id().await.expect("a safe id");
     // A lease that has expired is still the last one, until another worker takes the job.
     run_out(&pool).await;
@@ -202,6 +210,22 @@ async fn after_a_takeover_by(taker: impl FnOnce(&Stores, &WorkerLedger) -> Worke
     ));
     let deleted = first.delete_old_addresses(DAY, &delete_addresses).await;
     assert!(is_lost(deleted.map(|_| ())));
+    assert!(is_lost(first.note_delivered(&deliver_events, EventId(1)).await));
+    assert!(is_lost(
+        first.delete_old_events(&deliver_events).await.map(|_| ())
+    ));
+    assert!(is_lost(first.make_poll_events(&deliver_events).await.map(|_| ())));
+    let failed = FailedDelivery {
+        is_refusal: true,
+        wait: Duration::ZERO,
+        problem: "x".to_owned(),
+    };
+    let noted = first
+        .note_failed_delivery(&deliver_events, EventId(1), &failed)
+        .await;
+    assert!(is_lost(noted.map(|_| ())));
+    let untouched = "select count(*) from event where delivered_at is null and tries = 0";
+    assert_eq!(number(&pool, untouched).await, 2);
     assert!(is_lost(first.merge_changes(&roll_up).await.map(|_| ())));
     // Ten times the merged rows, and the votes of the others.
     let recent = async || {
@@ -216,14 +240,15 @@ async fn after_a_takeover_by(taker: impl FnOnce(&Stores, &WorkerLedger) -> Worke
         (watermark(&pool).await, keys().await, addresses().await),
         (2, 1, 1)
     );
-    for lease in [&roll_up, &audit, &delete_keys, &delete_addresses] {
+    for lease in [&roll_up, &audit, &delete_keys, &delete_addresses, &deliver_events] {
         let ended = first
             .end_job(lease, RunOutcome::Done, Duration::ZERO, &json!(null))
             .await;
         assert_eq!(ended.expect("Postgres answers"), RunOutcome::Lost);
     }
     // The new holder continues undisturbed.
-    let [roll_up, audit, delete_keys, delete_addresses] = taken_over.try_into().expect("four");
+    let [roll_up, audit, delete_keys, delete_addresses, deliver_events] =
+        taken_over.try_into().expect("five");
     second
         .roll_up_votes(&roll_up, &safe, 2, Pacing::Spread)
         .await
@@ -236,6 +261,14 @@ async fn after_a_takeover_by(taker: impl FnOnce(&Stores, &WorkerLedger) -> Worke
     assert_eq!(deleted, (1, false));
     let deleted = second.delete_old_addresses(DAY, &delete_addresses).await;
     assert_eq!(deleted.expect("it is held"), (1, false));
+    let due = second.due_events(&deliver_events, 9).await.expect("it is held");
+    assert_eq!(due.len(), 1);
+    second
+        .note_delivered(&deliver_events, due[0].id)
+        .await
+        .expect("it is held");
+    let deleted = second.delete_old_events(&deliver_events).await;
+    assert_eq!(deleted.expect("it is held"), (1, false));
     second.merge_changes(&roll_up).await.expect("it is held");
     assert_eq!(recent().await, 10 + 4);
     assert_eq!(
@@ -243,7 +276,7 @@ async fn after_a_takeover_by(taker: impl FnOnce(&Stores, &WorkerLedger) -> Worke
         (4, 0, 0)
     );
     let lost = number(&pool, "select count(*) from job_run where outcome = 'lost'").await;
-    assert_eq!(lost, 4);
+    assert_eq!(lost, 5);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -273,6 +306,7 @@ async fn each_job_is_shown_with_the_last_of_its_own_runs_that_has_ended() {
             json!(["audit", true, { "run": 1, "of": "audit" }]),
             json!(["delete_addresses", false, null]),
             json!(["delete_keys", true, null]),
+            json!(["deliver_events", false, null]),
             json!(["roll_up", false, { "run": 3, "of": "roll_up" }]),
         ],
         "{shown}"

@@ -9,6 +9,7 @@ mod jobs;
 mod roll_ups;
 mod scan;
 mod takeovers;
+mod webhooks;
 
 use sqlx::PgConnection;
 use tally::domain::{CountToSave, ItemId};

@@ -208,6 +208,7 @@ async fn a_worker_that_is_asked_to_stop_ends_its_scan_with_the_pages_that_it_has
         audit_cron: "0 0 0 1 1 *".to_owned(),
         // Only its first scan, which begins at once, can save anything.
         last_flush_limit: Duration::ZERO,
+        webhook: None,
     };
     let (stop, stopped) = oneshot::channel::<()>();
     let (sees, seen) = oneshot::channel::<()>();

@@ -168,6 +168,7 @@ async fn a_worker_whose_stores_hang_or_are_unavailable_shows_for_how_long() {
         flush_every: Duration::from_millis(50),
         audit_cron: "* * * * * *".to_owned(),
         last_flush_limit: Duration::from_millis(1),
+        webhook: None,
     };
     let (stop, stopped) = oneshot::channel::<()>();
     let worker = tally.worker();
@@ -266,6 +267,7 @@ async fn the_watermarks_lag_is_shown_also_while_votes_cannot_be_rolled_up() {
         flush_every: Duration::from_millis(50),
         audit_cron: "0 0 0 1 1 *".to_owned(),
         last_flush_limit: Duration::from_secs(1),
+        webhook: None,
     };
     let (stop, stopped) = oneshot::channel::<()>();
     let worker = tally.worker();

@@ -73,6 +73,8 @@ tally_worker broken_changes: execute
 tally_worker broken_rules: execute
 tally_worker day_change: insert, select, update (ups, downs, ups_taken_back, downs_taken_back)
 tally_worker epoch: select (number), update (number)
+tally_worker event: delete, select, update (tries, refusals, first_tried_at, next_try_at, delivered_at, dead_at, last_problem)
+tally_worker events_are_made: execute
 tally_worker idempotency_key: delete, select (key_hash, created_at)
 tally_worker identity: select (id)
 tally_worker incarnation: delete, insert (one), select
@@ -82,6 +84,9 @@ tally_worker job_run: delete, insert (job, fencing_number, worker), select, upda
 tally_worker late_sequences: execute
 tally_worker loss: select
 tally_worker note_act: execute
+tally_worker note_event: execute
+tally_worker note_item_events: execute
+tally_worker note_poll_events: execute
 tally_worker oldest_program: execute
 tally_worker postgres_run: execute
 tally_worker recent_change: delete, insert, select, update (ups, downs, ups_taken_back, downs_taken_back)
@@ -92,6 +97,7 @@ tally_worker voiding: select (id, created_at, address_hashes), update (address_h
 tally_worker vote: select (id, item_id, created_at, value, change_number)
 tally_worker vote_address: delete, select (vote_id, noted_at)
 tally_worker vote_id_seq: select
+tally_worker want_events: execute
 tally_worker watermark: select (vote_id, vote_total, saved_vote_id, reached_at), update (vote_id, vote_total, saved_vote_id, reached_at)
 tally_worker worker: delete, insert, select, update
 tally_worker writer_connection: delete, select (name, counted_vote_id)
@@ -102,6 +108,7 @@ tally_operator audited_count: select
 tally_operator create_voter_edit: execute
 tally_operator edit_voter: execute
 tally_operator end_api_key: execute
+tally_operator event: select, update (tries, refusals, first_tried_at, next_try_at, delivered_at, dead_at)
 tally_operator identity: select (id)
 tally_operator import: insert (file_hash, file_name, source, after_vote_id, until_vote_id), select, update (ended_at)
 tally_operator import_items: execute

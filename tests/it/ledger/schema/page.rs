@@ -1,4 +1,4 @@
-//! docs/data-model.md and docs/rights.md against the catalogue.
+//! docs/data-model.md, docs/data-model-events.md and docs/rights.md against the catalogue.
 //!
 //! A heading `### ` names the tables. A table with the header `column` has a row for each column,
 //! or for several. A row without a table's name is about the table of the row before.
@@ -9,6 +9,8 @@ use crate::helpers::stores::Stores;
 
 const PAGE: &str = include_str!("../../../../docs/data-model.md");
 const RIGHTS: &str = include_str!("../../../../docs/rights.md");
+/// Further tables, with headings as on the page.
+const EVENTS: &str = include_str!("../../../../docs/data-model-events.md");
 
 /// Table and column.
 type Name = (String, String);
@@ -46,7 +48,8 @@ fn cells(line: &str) -> Vec<&str> {
 /// The columns on the page, with what it says about those with a type.
 fn described(types: &BTreeSet<String>) -> BTreeMap<Name, Option<Column>> {
     let mut described = BTreeMap::new();
-    for section in chapter(PAGE, "Postgres").split("\n### ").skip(1) {
+    let events = EVENTS.split("\n### ").skip(1);
+    for section in chapter(PAGE, "Postgres").split("\n### ").skip(1).chain(events) {
         let (heading, body) = section.split_once('\n').expect("a section has a text");
         let tables = names(heading.split(':').next().expect("a heading"));
         let mut table = *tables.first().expect("the heading names a table");

@@ -182,6 +182,20 @@ async fn each_command_of_an_operator_leaves_its_rows_and_what_only_looks_leaves_
             false,
             vec![voter("voter_edit.create", None, "refused", Some("invalid-value"))],
         ),
+        (vec!["event", "list"], true, vec![]),
+        // There are no dead letters.
+        (vec!["event", "resend", "--dead"], true, vec![]),
+        (
+            vec!["event", "resend", "99"],
+            false,
+            vec![of(
+                "tally event",
+                "event.resend",
+                Some("event:99"),
+                "refused",
+                Some("unknown-event"),
+            )],
+        ),
         (vec!["import", "votes", &votes, "--dry-run"], true, vec![]),
         (
             vec!["import", "votes", &votes],
