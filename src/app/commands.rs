@@ -31,6 +31,7 @@ async fn dispatch(command: Command) -> anyhow::Result<bool> {
         Command::Trail(command) => operator::trail(command).await,
         Command::Export(command) => operator::export(command).await,
         Command::Import(command) => operator::import(command).await,
+        Command::Archive(command) => operator::archive(command).await,
         Command::Void(command) => operator::void(command).await,
         Command::Replay(settings) => replay::run(settings.into()).await,
         Command::Health(settings) => health(&settings).await,

@@ -242,6 +242,9 @@ metrics! {
         "verdict" in ["right", "in_flight", "rebuilding", "wrong"];
     /// By how many votes the last audit found counts wrong; 0 unless something failed.
     AUDIT_DRIFT = "tally_audit_drift_votes", Gauge of "votes", Worker;
+    /// Votes that are in files of `tally archive` alone, as of the last audit: it compares what they were on with
+    /// their sums.
+    ARCHIVED_VOTES = "tally_archived_votes", Gauge of "votes", Worker;
 }
 
 /// Upper bounds of the histograms of durations, in seconds: from half a millisecond to the longest

@@ -20,7 +20,7 @@ use utoipa::openapi::schema::Type;
 use utoipa::openapi::{ObjectBuilder, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::domain::{Scope, Throttle, ThrottledBy};
+use crate::domain::{ArchiveId, Scope, Throttle, ThrottledBy};
 use crate::web::limits::{RETRY_AFTER_SECONDS, UNCREDENTIALED_LIMIT_BALLOTS};
 pub(in crate::web) use crate::web::problem::explanations::{DOCUMENT, example, meaning, sections};
 pub use crate::web::problem::kinds::Kind;
@@ -167,6 +167,16 @@ impl Problem {
 
     pub fn unknown_vote(id: impl std::fmt::Display) -> Self {
         let detail = format!("There is no receipt of vote {id}; the answer to a vote has its vote_id.");
+        Self::new(Kind::UnknownVote, detail)
+    }
+
+    /// The same where the vote may be one of an archive.
+    pub fn archived_vote(id: impl std::fmt::Display, archive: ArchiveId) -> Self {
+        let detail = format!(
+            "There is no receipt of vote {id}. If it was a vote, it is counted and archived: archive {} has votes with \
+             lower and higher ids.",
+            archive.0
+        );
         Self::new(Kind::UnknownVote, detail)
     }
 
