@@ -20,7 +20,7 @@ begin
         raise exception 'archive % was cancelled', p_archive using errcode = 'object_not_in_prerequisite_state';
     end if;
     if held.checked_at is not null then
-        if held.file_hash <> p_hash then
+        if held.file_hash is distinct from p_hash then
             raise exception 'archive % was checked with another file', p_archive using errcode = 'data_corrupted';
         end if;
         return;

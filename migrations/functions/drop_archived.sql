@@ -20,7 +20,7 @@ declare
     gone bigint[];
 begin
     select * into strict held from archive where archive.id = p_archive for update;
-    if held.checked_at is null or held.cancelled_at is not null or held.file_hash <> p_hash then
+    if held.checked_at is null or held.cancelled_at is not null or held.file_hash is distinct from p_hash then
         raise exception 'archive % has no checked file, or another one', p_archive
             using errcode = 'object_not_in_prerequisite_state';
     end if;

@@ -153,13 +153,13 @@ impl ArchiveLedger {
     }
 
     /// Whether every vote up to this one is rolled up, saved and counted.
-    pub async fn is_settled(&self, until: i64) -> Result<bool, LedgerError> {
-        let settled = sqlx::query_scalar!(
-            r#"select saved_vote_id >= $1 and $1 <= all (select counted_vote_id from writer_connection) as "is_settled!"
+    pub async fn is_rolled_up(&self, until: i64) -> Result<bool, LedgerError> {
+        let rolled_up = sqlx::query_scalar!(
+            r#"select saved_vote_id >= $1 and $1 <= all (select counted_vote_id from writer_connection) as "is_rolled_up!"
                from watermark"#,
             until
         );
-        Ok(settled.fetch_one(&self.patient.pool).await?)
+        Ok(rolled_up.fetch_one(&self.patient.pool).await?)
     }
 
     /// A snapshot of the ledger, for [`Snapshot::archived_votes`].
@@ -173,7 +173,7 @@ impl ArchiveLedger {
     /// Notes that a file has the votes of the ledger. Reads the whole ledger.
     ///
     /// # Errors
-    /// When the ledger has other votes, or they are not settled. Then nothing is noted.
+    /// When the ledger has other votes, or they are not rolled up. Then nothing is noted.
     pub async fn check_archive(&self, id: ArchiveId, file: &CheckedFile) -> Result<(), LedgerError> {
         sqlx::query!(
             "select check_archive($1, $2, $3, $4, $5, $6, $7)",

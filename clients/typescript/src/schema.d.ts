@@ -1149,7 +1149,7 @@ export interface components {
          * @description What was done.
          * @enum {string}
          */
-        ActKind: "item.create" | "item.edit" | "item.access" | "poll.create" | "poll.edit" | "poll.access" | "ballots.create" | "api_key.create" | "api_key.rotate" | "api_key.revoke" | "voiding.create" | "voiding.run" | "voiding.undo" | "votes.import" | "items.import" | "polls.import" | "audit.ask" | "audit.repair" | "migrate";
+        ActKind: "item.create" | "item.edit" | "item.access" | "poll.create" | "poll.edit" | "poll.access" | "ballots.create" | "api_key.create" | "api_key.rotate" | "api_key.revoke" | "voiding.create" | "voiding.run" | "voiding.undo" | "votes.import" | "items.import" | "polls.import" | "archive.run" | "archive.drop" | "archive.cancel" | "audit.ask" | "audit.repair" | "migrate";
         /**
          * @description The outcome of an act: the names in its schema.
          * @enum {string}

@@ -31,9 +31,9 @@ const ARCHIVE_LIMIT_RULES: i64 = 10_000;
 /// The most archives that are listed.
 const LIST_LIMIT_ARCHIVES: i64 = 1000;
 /// How long it waits until the votes are rolled up. A worker does that every few seconds.
-const SETTLE_LIMIT: Duration = Duration::from_secs(60);
+const ROLL_UP_WAIT_LIMIT: Duration = Duration::from_secs(60);
 /// The time between two looks.
-const SETTLE_EVERY: Duration = Duration::from_millis(200);
+const ROLL_UP_LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Runs `tally archive`. Returns whether all was well.
 ///
@@ -268,7 +268,7 @@ async fn write(
     place: &Place,
     head: &str,
 ) -> anyhow::Result<CheckedFile> {
-    settle(ledger, archive).await?;
+    until_rolled_up(ledger, archive).await?;
     let bar = counting("votes written");
     place.write(ledger, archive, head, &bar).await?;
     bar.finish_and_clear();
@@ -287,17 +287,17 @@ async fn write(
 }
 
 /// Waits until a worker has rolled up every vote of the archive.
-async fn settle(ledger: &ArchiveLedger, archive: &Archive) -> anyhow::Result<()> {
-    let deadline = Instant::now() + SETTLE_LIMIT;
-    while !ledger.is_settled(archive.until_vote_id).await? {
+async fn until_rolled_up(ledger: &ArchiveLedger, archive: &Archive) -> anyhow::Result<()> {
+    let deadline = Instant::now() + ROLL_UP_WAIT_LIMIT;
+    while !ledger.is_rolled_up(archive.until_vote_id).await? {
         if Instant::now() >= deadline {
             bail!(
                 "the votes up to {} are not rolled up and counted after {} s: is a sync-worker running?",
                 archive.until_vote_id,
-                SETTLE_LIMIT.as_secs()
+                ROLL_UP_WAIT_LIMIT.as_secs()
             );
         }
-        sleep(SETTLE_EVERY).await;
+        sleep(ROLL_UP_LOOK_EVERY).await;
     }
     Ok(())
 }

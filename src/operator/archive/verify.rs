@@ -39,7 +39,7 @@ struct Looked {
     faults: Vec<String>,
 }
 
-/// Looks at a file. Only Postgres can fail: what is wrong with the file is told.
+/// Looks at a file. Only Postgres can fail: what is wrong with the file is in the answer.
 async fn look(ledger: &ArchiveLedger, path: &Path, tally: &str) -> anyhow::Result<Looked> {
     let mut looked = Looked::default();
     let (head, found) = match file::read(path) {

@@ -1,4 +1,4 @@
-//! docs/data-model.md against the catalogue.
+//! docs/data-model.md and docs/data-model-files.md against the catalogue.
 //!
 //! A heading `### ` names the tables. A table with the header `column` has a row for each column,
 //! or for several. A row without a table's name is about the table of the row before.
@@ -7,7 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::helpers::stores::Stores;
 
-const PAGE: &str = include_str!("../../../../docs/data-model.md");
+/// The page, and that of files.
+const PAGES: [&str; 2] = [
+    include_str!("../../../../docs/data-model.md"),
+    include_str!("../../../../docs/data-model-files.md"),
+];
 
 /// Table and column.
 type Name = (String, String);
@@ -20,12 +24,15 @@ struct Column {
     is_identity: bool,
 }
 
-/// The part of the page under this heading of the second level.
-fn chapter(heading: &str) -> &'static str {
-    let (_, after) = PAGE
-        .split_once(&format!("\n## {heading}\n"))
-        .expect("a chapter of this name");
-    after.split("\n## ").next().expect("a chapter")
+/// The parts of the pages under this heading of the second level.
+fn chapter(heading: &str) -> String {
+    let heading = format!("\n## {heading}\n");
+    let parts = PAGES.iter().filter_map(|page| page.split_once(&heading));
+    let parts: Vec<&str> = parts
+        .filter_map(|(_, after)| after.split("\n## ").next())
+        .collect();
+    assert!(!parts.is_empty(), "a chapter of this name");
+    parts.join("\n")
 }
 
 /// The texts in backticks.
@@ -182,9 +189,8 @@ async fn the_page_says_who_may_do_what_with_tables_sequences_and_functions_that_
     .fetch_all(&stores.pool())
     .await
     .expect("Postgres answers");
-    let rows = chapter("Who may do what")
-        .lines()
-        .filter(|line| line.starts_with('|'));
+    let chapter = chapter("Who may do what");
+    let rows = chapter.lines().filter(|line| line.starts_with('|'));
     let named: Vec<&str> = rows.skip(2).flat_map(|row| names(cells(row)[0])).collect();
     assert!(
         named.contains(&"item") && named.contains(&"cast_votes"),

@@ -3,7 +3,9 @@
 use serde_json::json;
 use tally::ledger::Role;
 
-use super::{archive, audit, close, execute, faults, lines, number, numbered, operator, settle, shown};
+use super::{
+    archive, audit, close, execute, faults, lines, number, numbered, operator, shown, until_rolled_up,
+};
 use crate::helpers::programs::{TALLY, command_as, run, start_worker, text};
 use crate::helpers::stores::{refuse, refuse_no_more};
 use crate::helpers::tally::Tally;
@@ -25,7 +27,7 @@ async fn no_vote_is_dropped_that_the_file_does_not_have() {
     let _worker = start_worker(stores, "worker", &[]);
     let (item, _) = numbered(&tally).await;
     close(&tally.pool, "true").await;
-    settle(&tally).await;
+    until_rolled_up(&tally).await;
     let all = votes(&tally).await;
     let folder = stores.folder().to_owned();
     let out = shown(&folder).to_owned();
@@ -97,7 +99,7 @@ async fn no_vote_is_dropped_that_the_file_does_not_have() {
     )
     .await;
     assert!(done && result[0]["voided_votes"] == 1, "{result:?} {said}");
-    settle(&tally).await;
+    until_rolled_up(&tally).await;
     let all = votes(&tally).await;
 
     // The file is changed after it was checked.
@@ -151,7 +153,7 @@ async fn nobody_deletes_a_vote_that_no_checked_archive_has() {
     numbered(&tally).await;
     let open = tally.item("open").await;
     tally.vote(open, "ada").await;
-    settle(&tally).await;
+    until_rolled_up(&tally).await;
     close(&tally.pool, "true").await;
     let delete = async |statement: &str| {
         let ended = sqlx::query(statement).execute(&tally.pool).await;
@@ -204,7 +206,7 @@ async fn what_is_open_or_being_voided_is_not_archived_and_each_refusal_says_why(
     let _worker = start_worker(stores, "worker", &[]);
     let (item, poll) = numbered(&tally).await;
     let plain = tally.item("plain").await;
-    settle(&tally).await;
+    until_rolled_up(&tally).await;
     let choice = number(
         &tally.pool,
         &format!("select min(id) from item where rule_id = {poll}"),

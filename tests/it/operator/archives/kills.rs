@@ -7,7 +7,7 @@ use serde_json::json;
 use tally::ledger::Role;
 use tokio::time::sleep;
 
-use super::{archive, audit, close, execute, faults, lines, number, operator, settle, shown};
+use super::{archive, audit, close, execute, faults, lines, number, operator, shown, until_rolled_up};
 use crate::helpers::programs::{TALLY, command_as, start_worker};
 use crate::helpers::tally::Tally;
 
@@ -58,7 +58,7 @@ async fn an_archive_that_is_killed_again_and_again_loses_no_vote_and_ends_with_a
     while kills < KILLS {
         round += 1;
         let rules = fill(&tally, round).await;
-        settle(&tally).await;
+        until_rolled_up(&tally).await;
         close(&tally.pool, &rules).await;
         let of_closed =
             format!("from vote join item on item.id = vote.item_id where item.name = 'closed {round}'");
@@ -106,7 +106,10 @@ async fn an_archive_that_is_killed_again_and_again_loses_no_vote_and_ends_with_a
                 // The one that was killed may have begun after all.
                 Some(_) => {
                     let said = std::fs::read_to_string(stores.folder().join("archive.log")).expect("a log");
-                    assert!(begun == "0" && said.contains("is not finished"), "{arguments:?}: {said}");
+                    assert!(
+                        begun == "0" && said.contains("is not finished"),
+                        "{arguments:?}: {said}"
+                    );
                 }
                 None => {
                     let id = i32::try_from(program.id().expect("it runs")).expect("an id");
@@ -167,6 +170,6 @@ async fn an_archive_that_is_killed_again_and_again_loses_no_vote_and_ends_with_a
     }
     println!("{kills} kills in {round} archives, {while_dropping} of them while votes were dropped");
     assert!(while_dropping > 0, "none was killed while it dropped votes");
-    settle(&tally).await;
+    until_rolled_up(&tally).await;
     audit(&tally).await;
 }

@@ -61,7 +61,7 @@ async fn execute(pool: &PgPool, statements: &str) {
 }
 
 /// Waits until every vote is rolled up and in its item's saved or live count.
-async fn settle(tally: &Tally) {
+async fn until_rolled_up(tally: &Tally) {
     eventually("all votes are rolled up", async || {
         let query = "select last_value - saved_vote_id from vote_id_seq, watermark";
         (number(&tally.pool, query).await == 0).then_some(())
@@ -187,7 +187,7 @@ async fn what_is_archived_counts_and_reads_as_before_and_the_audit_says_what_it_
     let stores = &tally.stores;
     let (item, poll) = numbered(&tally).await;
     close(&tally.pool, "id % 3 <> 0").await;
-    settle(&tally).await;
+    until_rolled_up(&tally).await;
     let items = [1, 200, item.get()];
     let polls = [1, 2, 10, poll];
     audit(&tally).await;
@@ -296,7 +296,7 @@ async fn what_is_archived_takes_no_vote_again_and_no_one_voids_it() {
     let void = ["void", "--voter", "cyd", "--reason", "x", "--apply"];
     let (done, voiding, said) = operator(stores, &void).await;
     assert!(done, "{said}");
-    settle(&tally).await;
+    until_rolled_up(&tally).await;
     close(
         &tally.pool,
         &format!("id = {poll} or id = (select rule_id from item where id = {item})"),
@@ -405,7 +405,7 @@ async fn what_is_archived_takes_no_vote_again_and_no_one_voids_it() {
     let again = ["archive", "run", "--item", "key:n", "--dry-run"];
     let (done, _, said) = operator(stores, &again).await;
     assert!(!done && said.contains("is in archive 1 already"), "{said}");
-    settle(&tally).await;
+    until_rolled_up(&tally).await;
     let (_, shown) = tally.get(&path).await;
     assert_eq!(shown["vote_count"], 1, "{shown}");
     audit(&tally).await;
@@ -447,7 +447,7 @@ async fn archives_are_read_by_importing_them_into_another_tally() {
     };
     numbered(&from).await;
     close(&from.pool, "id % 3 <> 0").await;
-    settle(&from).await;
+    until_rolled_up(&from).await;
     let expected = held(&from.pool).await;
     let folder = from.stores.folder();
     // Two archives: their ids lie among each other.
@@ -482,6 +482,6 @@ async fn archives_are_read_by_importing_them_into_another_tally() {
         assert!(done, "{table}: {result:?} {said}");
     }
     assert_eq!(held(&to.pool).await, expected);
-    settle(&to).await;
+    until_rolled_up(&to).await;
     audit(&to).await;
 }
