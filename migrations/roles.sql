@@ -47,9 +47,10 @@ grant select, insert (token, vote_total, first_stored_at, last_stored_at, first_
 grant insert (loss_id, item_id, vote_total) on loss_item to tally_server;
 -- `tally audit` shows that there was one.
 grant select on loss to tally_worker;
--- ... and how many votes are in files alone. A receipt says so of a vote that may be one of them.
+-- It also shows how many votes are in files alone. A server says so of a vote that may be one of them.
 grant select (dropped_total) on archive to tally_worker;
 grant select (id, first_vote_id, last_vote_id, dropped_total) on archive to tally_server;
+grant select (item_id, archive_id) on archived_item to tally_server;
 -- Which client a vote came from: it writes that, and reads none of it.
 grant insert (vote_id, address_hash) on vote_address to tally_server;
 -- Which API key cast a vote: receipts show that to administrators.

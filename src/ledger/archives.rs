@@ -271,12 +271,7 @@ impl ArchiveLedger {
 impl OperatorLedger {
     /// The archive that this item's votes are in, or will be in; `None`: none.
     pub async fn archive_of(&self, item: ItemId) -> Result<Option<ArchiveId>, LedgerError> {
-        let found = sqlx::query_scalar!(
-            "select archive_id from archived_item where item_id = $1",
-            item.get()
-        );
-        let found = found.fetch_optional(self.as_server().pool()).await?;
-        Ok(found.map(ArchiveId))
+        self.as_server().archive_of(item).await
     }
 
     /// How many votes are in files alone.

@@ -44,6 +44,16 @@ impl ServerLedger {
         Ok(found.map(ArchiveId))
     }
 
+    /// The archive that this item's votes are in, or will be in; `None`: none.
+    pub async fn archive_of(&self, item: ItemId) -> Result<Option<ArchiveId>, LedgerError> {
+        let found = sqlx::query_scalar!(
+            "select archive_id from archived_item where item_id = $1",
+            item.get()
+        );
+        let found = found.fetch_optional(&self.database.pool).await?;
+        Ok(found.map(ArchiveId))
+    }
+
     /// The API key that this vote was cast with; `None`: none, or the row is no vote.
     pub async fn api_key_of(&self, id: VoteId) -> Result<Option<ApiKeyId>, LedgerError> {
         let found = sqlx::query_file_scalar!("src/ledger/sql/api_key_of_vote.sql", id.get())

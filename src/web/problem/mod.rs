@@ -185,6 +185,15 @@ impl Problem {
         Self::new(Kind::NoVote, detail)
     }
 
+    /// The same where nobody knows it any more.
+    pub fn votes_archived(item: impl std::fmt::Display, archive: ArchiveId) -> Self {
+        let detail = format!(
+            "The votes on item {item} are counted and archived (archive {}), so Tally does not know who held one.",
+            archive.0
+        );
+        Self::new(Kind::NoVote, detail)
+    }
+
     /// The request has no voter's own credential.
     pub fn no_voter() -> Self {
         let detail = "This request has no voter's cookie or token; POST /v1/voter gives a cookie.";

@@ -33,6 +33,7 @@ tally_server _sqlx_migrations: select (version, checksum)
 tally_server add_ballots: execute
 tally_server api_key: select (id, name, scopes, created_at, expires_at, last_used_at, revoked_at)
 tally_server archive: select (id, first_vote_id, last_vote_id, dropped_total)
+tally_server archived_item: select (item_id, archive_id)
 tally_server audited_count: select
 tally_server cast_votes: execute
 tally_server edit_item: execute
