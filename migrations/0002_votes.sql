@@ -1,7 +1,7 @@
 -- The ledger, what buys or repeats a vote, and what takes votes back.
 
--- The ledger: one row per vote, never deleted, and never updated but for whose it is (see `voter_edit`). A change
--- or a retraction is a further row, so an item's count is always a plain sum.
+-- The ledger: one row per vote, never updated but for whose it is (see `voter_edit`), and deleted only once a checked
+-- file has it (`archive`). A change or a retraction is a further row, so an item's count is always a plain sum.
 create table vote (
     -- From a sequence that is never cached (cache 1) and only goes up. Roll-ups and crashed-writer
     -- recovery rely on that.
@@ -48,11 +48,15 @@ create index vote_created_at on vote using brin (created_at timestamptz_minmax_m
 create index vote_change on vote (id) where change_number > 0;
 
 create trigger vote_is_append_only
-    before delete or truncate on vote
+    before truncate on vote
     for each statement execute function vote_is_append_only();
 create trigger vote_changes_only_its_voter
     before update on vote
     for each row execute function vote_is_append_only();
+
+create trigger vote_is_archived_first
+    after delete on vote referencing old table as gone
+    for each statement execute function vote_is_archived_first();
 
 -- Ballots: one-time tokens, each of which buys one vote.
 create table ballot (
@@ -216,12 +220,77 @@ create table voided (
     -- The row of `vote` that casts it again, if the voiding was undone.
     again_vote_id bigint,
     -- Why the undoing left it void: changed (its voter has voted otherwise since), full (the item
-    -- is), choices (the voter holds as many as the poll allows).
+    -- is), choices (the voter holds as many as the poll allows), archived (its item takes no votes any more).
     left_void     text
-                  constraint voided_left_void check (left_void in ('changed', 'full', 'choices'))
+                  constraint voided_left_void check (left_void in ('changed', 'full', 'choices', 'archived'))
 );
 -- A voiding's votes, to undo them.
 create index voided_of_voiding on voided (voiding_id, vote_id);
 -- Which vote a row without a voter takes back, or casts again; for the audit.
 create unique index voided_by on voided (by_vote_id);
 create unique index voided_again on voided (again_vote_id) where again_vote_id is not null;
+
+-- Archives: all votes of items that have closed go to a file. Once the file has been compared with the ledger,
+-- they are deleted from it. An archive is written, then checked, then dropped; until it is dropped it may be
+-- cancelled.
+create table archive (
+    id              bigint generated always as identity primary key,
+    created_at      timestamptz not null default clock_timestamp(),
+    -- The last vote id that was drawn when the archive began. No vote on its items has a higher one.
+    until_vote_id   bigint not null,
+    -- When the file was found to have the same votes as the ledger. Null: not yet, and nothing is dropped.
+    checked_at      timestamptz,
+    -- SHA-256 of the file, and its length.
+    file_hash       bytea
+                    constraint archive_file_hash_length check (octet_length(file_hash) = 32),
+    file_bytes      bigint,
+    -- The rows in it: how many, what their values add up to, the lowest and the highest id.
+    vote_total      bigint,
+    net_total       bigint,
+    first_vote_id   bigint,
+    last_vote_id    bigint,
+    -- Rows up to this one are dropped, and how many these are.
+    dropped_vote_id bigint not null default 0,
+    dropped_total   bigint not null default 0,
+    -- When the last one was dropped. Null: not yet.
+    ended_at        timestamptz,
+    -- When it was given up. Its items are as before, and the file means nothing.
+    cancelled_at    timestamptz,
+    constraint archive_drops_what_is_checked check (checked_at is not null or dropped_total = 0 and ended_at is null),
+    constraint archive_ends_once check (ended_at is null or cancelled_at is null),
+    constraint archive_check_is_whole
+        check (num_nonnulls(checked_at, file_hash, file_bytes, vote_total, net_total) in (0, 5))
+);
+
+-- The items of archives, with sums of the votes. The audit compares what Tally keeps with these, once the
+-- archive is checked: votes that are gone prove nothing.
+create table archived_item (
+    item_id      bigint primary key references item,
+    archive_id   bigint not null references archive,
+    -- How many rows, what their values add up to, and the down-votes in that.
+    vote_total   bigint not null default 0,
+    vote_count   bigint not null default 0,
+    down_count   bigint not null default 0,
+    -- How many votes are held.
+    held         bigint not null default 0,
+    -- How many rows have a number, and the highest one.
+    number_total bigint not null default 0,
+    last_number  bigint not null default 0,
+    -- Votes that took a ballot, if the item takes ballots.
+    bought       bigint not null default 0
+);
+create index archived_item_of_archive on archived_item (archive_id, item_id);
+
+-- The rules of these items. A poll is archived with all its choices.
+create table archived_rule (
+    rule_id      bigint primary key references rule,
+    archive_id   bigint not null references archive,
+    -- Of a poll: how many voters hold a choice, and how many choices the one with the most of them holds.
+    voter_count  bigint not null default 0,
+    most_choices bigint not null default 0
+);
+create index archived_rule_of_archive on archived_rule (archive_id, rule_id);
+
+-- Its votes are archived, or about to be: it takes none any more, whatever the clock says, and none of them is
+-- voided or cast again. Null: they are in the ledger. The rule's lock is behind it.
+alter table rule add column archive_id bigint references archive;

@@ -235,7 +235,7 @@ left join vote on vote.id = lower(vote_api_key.vote_ids);
 comment on view votes_by_api_key is 'One row per batch of votes and API key that cast some of them: sum votes_cast. Without votes of secret polls, retractions, and votes cast without a key. A vote that was cast again after a voiding counts twice.';
 comment on column votes_by_api_key.api_key_id is 'The API key.';
 comment on column votes_by_api_key.api_key_name is 'Whose it is, or where it is used.';
-comment on column votes_by_api_key.created_at is 'When the votes were cast.';
+comment on column votes_by_api_key.created_at is 'When the votes were cast. Null: they were archived.';
 comment on column votes_by_api_key.votes_cast is 'How many votes.';
 comment on column votes_by_api_key.first_vote_id is 'The first of them, to find it in report.votes.';
 
@@ -459,7 +459,7 @@ left join vote as was on was.id = voided.vote_id
 left join vote as back on back.id = voided.by_vote_id
 left join vote as again on again.id = voided.again_vote_id
 left join item on item.id = was.item_id;
-comment on view voided_votes is 'One row per vote that was voided. In counts by time it was cast on the day of cast_at, taken back on that of voided_at, and, after an undo, cast again on that of cast_again_at.';
+comment on view voided_votes is 'One row per vote that was voided. In counts by time it was cast on the day of cast_at, taken back on that of voided_at, and, after an undo, cast again on that of cast_again_at. Of a vote that was archived, only the numbers of the vote and of its voiding are left.';
 comment on column voided_votes.vote_id is 'The vote: a row of report.votes.';
 comment on column voided_votes.voiding_id is 'The voiding.';
 comment on column voided_votes.reason is 'Why, in the operator''s words.';
@@ -471,7 +471,7 @@ comment on column voided_votes.direction is 'up or down.';
 comment on column voided_votes.cast_at is 'When the vote was cast.';
 comment on column voided_votes.voided_at is 'When it was taken back.';
 comment on column voided_votes.cast_again_at is 'When an undo cast it again. Null: it is void.';
-comment on column voided_votes.left_void_because is 'Why an undo left it void: changed (the voter has voted again), full (no place), choices (as many as the poll allows). Null: no undo looked at it, or it was cast again.';
+comment on column voided_votes.left_void_because is 'Why an undo left it void: changed (the voter has voted again), full (no place), choices (as many as the poll allows), archived. Null: no undo looked at it, or it was cast again.';
 comment on column voided_votes.voided_by_vote_id is 'The row of report.votes that takes it back.';
 comment on column voided_votes.cast_again_vote_id is 'The row of report.votes that casts it again. Null: it is void.';
 

@@ -28,7 +28,7 @@ begin
     execute format('grant usage on schema %I to tally_server, tally_worker, tally_report, tally_operator', current_schema());
 end $$;
 
-revoke all on table item, audited_count, open_item, open_poll, vote, rule, place, ballot, idempotency_key, api_key, act, vote_address, vote_api_key, recent_change, day_change, total_change, import, voiding, voided, voter_edit, watermark, epoch, identity, incarnation, writer_connection, worker, job, job_run, loss, loss_item, outbox, event, full_item, _sqlx_migrations
+revoke all on table item, audited_count, open_item, open_poll, vote, rule, place, ballot, idempotency_key, api_key, act, vote_address, vote_api_key, recent_change, day_change, total_change, import, archive, archived_item, archived_rule, voiding, voided, voter_edit, watermark, epoch, identity, incarnation, writer_connection, worker, job, job_run, loss, loss_item, outbox, event, full_item, _sqlx_migrations
     from tally_server, tally_worker, tally_report, tally_operator;
 -- Only cast_votes calls it.
 revoke all on function decide_votes from tally_server;
@@ -47,6 +47,10 @@ grant select, insert (token, vote_total, first_stored_at, last_stored_at, first_
 grant insert (loss_id, item_id, vote_total) on loss_item to tally_server;
 -- `tally audit` shows that there was one.
 grant select on loss to tally_worker;
+-- It also shows how many votes are in files alone. A server says so of a vote that may be one of them.
+grant select (dropped_total) on archive to tally_worker;
+grant select (id, first_vote_id, last_vote_id, dropped_total) on archive to tally_server;
+grant select (item_id, archive_id) on archived_item to tally_server;
 -- Which client a vote came from: it writes that, and reads none of it.
 grant insert (vote_id, address_hash) on vote_address to tally_server;
 -- Which API key cast a vote: receipts show that to administrators.
@@ -150,7 +154,11 @@ grant execute on function create_voter_edit, edit_voter to tally_operator;
 -- `tally import` stores votes, items and polls through functions, too, and counts as `tally void` does.
 grant select, insert (file_hash, file_name, source, after_vote_id, until_vote_id), update (ended_at) on import to tally_operator;
 grant execute on function import_votes, import_items, import_polls, reserve_ids to tally_operator;
-grant select (id, key, name, vote_count, down_count, counted_at) on item to tally_operator;
+-- `tally archive` finds what has closed. Functions mark it and drop its votes.
+grant select on archive, archived_item, archived_rule to tally_operator;
+grant select (id, title, key, closes_at, archive_id) on rule to tally_operator;
+grant execute on function archive_faults, begin_archive, check_archive, drop_archived, cancel_archive to tally_operator;
+grant select (id, key, name, vote_count, down_count, counted_at, rule_id) on item to tally_operator;
 grant select on audited_count to tally_operator;
 grant usage, select on sequence vote_id_seq to tally_operator;
 grant select (vote_id) on watermark to tally_operator;
@@ -166,13 +174,13 @@ grant select, update (tries, refusals, first_tried_at, next_try_at, delivered_at
 -- Reports read all items, all votes, the rules, voidings and recent changes. They read no ballots:
 -- a ballot's hash says who had it. They read no addresses: of a voiding, they read everything but
 -- its address hashes.
-grant select on item, audited_count, open_item, open_poll, vote, rule, place, voided, import, vote_api_key, recent_change, day_change, total_change, loss, loss_item to tally_report;
+grant select on item, audited_count, open_item, open_poll, vote, rule, place, voided, import, archive, archived_item, archived_rule, vote_api_key, recent_change, day_change, total_change, loss, loss_item to tally_report;
 grant select (id, voter_id, item_id, cast_from, cast_until, reason, created_at, until_vote_id, done_vote_id,
               undone_vote_id, api_key_id) on voiding to tally_report;
 -- `tally export` says of which Tally its rows are, and up to which vote.
 grant select (id) on identity to tally_report;
 grant select (vote_id, vote_total, reached_at) on watermark to tally_report;
-grant select (reached_at) on watermark to tally_operator;
+grant select (reached_at, saved_vote_id) on watermark to tally_operator;
 
 -- The views of migrations/report.sql have the owner's rights. They are in the schema that shows this Tally's items.
 do $$

@@ -45,6 +45,51 @@ create table api_key (
     constraint api_key_scopes CHECK (cardinality(scopes) > 0 AND scopes <@ ARRAY['vote'::text, 'admin'::text, 'report'::text])
 );
 
+create table archive (
+    id bigint not null generated always as identity (sequence name archive_id_seq start 1 increment 1 cache 1),
+    created_at timestamp with time zone not null default clock_timestamp(),
+    until_vote_id bigint not null,
+    checked_at timestamp with time zone,
+    file_hash bytea,
+    file_bytes bigint,
+    vote_total bigint,
+    net_total bigint,
+    first_vote_id bigint,
+    last_vote_id bigint,
+    dropped_vote_id bigint not null default 0,
+    dropped_total bigint not null default 0,
+    ended_at timestamp with time zone,
+    cancelled_at timestamp with time zone,
+    constraint archive_pkey PRIMARY KEY (id),
+    constraint archive_check_is_whole CHECK (num_nonnulls(checked_at, file_hash, file_bytes, vote_total, net_total) = ANY (ARRAY[0, 5])),
+    constraint archive_drops_what_is_checked CHECK (checked_at IS NOT NULL OR dropped_total = 0 AND ended_at IS NULL),
+    constraint archive_ends_once CHECK (ended_at IS NULL OR cancelled_at IS NULL),
+    constraint archive_file_hash_length CHECK (octet_length(file_hash) = 32)
+);
+
+create table archived_item (
+    item_id bigint not null,
+    archive_id bigint not null,
+    vote_total bigint not null default 0,
+    vote_count bigint not null default 0,
+    down_count bigint not null default 0,
+    held bigint not null default 0,
+    number_total bigint not null default 0,
+    last_number bigint not null default 0,
+    bought bigint not null default 0,
+    constraint archived_item_pkey PRIMARY KEY (item_id)
+);
+CREATE INDEX archived_item_of_archive ON archived_item USING btree (archive_id, item_id);
+
+create table archived_rule (
+    rule_id bigint not null,
+    archive_id bigint not null,
+    voter_count bigint not null default 0,
+    most_choices bigint not null default 0,
+    constraint archived_rule_pkey PRIMARY KEY (rule_id)
+);
+CREATE INDEX archived_rule_of_archive ON archived_rule USING btree (archive_id, rule_id);
+
 create table audited_count (
     item_id bigint not null,
     vote_count bigint not null,
@@ -288,6 +333,7 @@ create table rule (
     by_ballot boolean not null default false,
     is_secret boolean not null default false,
     ballot_count bigint not null default 0,
+    archive_id bigint,
     constraint rule_pkey PRIMARY KEY (id),
     constraint rule_ballot_is_one_choice CHECK (NOT by_ballot OR title IS NULL OR max_choices = 1),
     constraint rule_closes_after_it_opens CHECK (closes_at > opens_at),
@@ -319,7 +365,7 @@ create table voided (
     again_vote_id bigint,
     left_void text,
     constraint voided_pkey PRIMARY KEY (vote_id),
-    constraint voided_left_void CHECK (left_void = ANY (ARRAY['changed'::text, 'full'::text, 'choices'::text]))
+    constraint voided_left_void CHECK (left_void = ANY (ARRAY['changed'::text, 'full'::text, 'choices'::text, 'archived'::text]))
 );
 CREATE UNIQUE INDEX voided_again ON voided USING btree (again_vote_id) WHERE again_vote_id IS NOT NULL;
 CREATE UNIQUE INDEX voided_by ON voided USING btree (by_vote_id);
@@ -362,7 +408,8 @@ CREATE INDEX vote_created_at ON vote USING brin (created_at timestamptz_minmax_m
 CREATE INDEX vote_in_poll ON vote USING btree (poll_id, voter_id, item_id, change_number) WHERE poll_id IS NOT NULL;
 CREATE UNIQUE INDEX vote_number ON vote USING btree (item_id, number) WHERE number IS NOT NULL;
 CREATE UNIQUE INDEX vote_once ON vote USING btree (item_id, voter_id, change_number) WHERE voter_id IS NOT NULL;
-CREATE TRIGGER vote_is_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON vote FOR EACH STATEMENT EXECUTE FUNCTION vote_is_append_only();
+CREATE TRIGGER vote_is_append_only BEFORE UPDATE OR TRUNCATE ON vote FOR EACH STATEMENT EXECUTE FUNCTION vote_is_append_only();
+CREATE TRIGGER vote_is_archived_first AFTER DELETE ON vote REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION vote_is_archived_first();
 
 create table vote_address (
     vote_id bigint not null,
@@ -416,6 +463,10 @@ CREATE TRIGGER writer_connection_knows_rules BEFORE INSERT ON writer_connection 
 
 -- Foreign keys.
 alter table act add constraint act_begun_id_fkey FOREIGN KEY (begun_id) REFERENCES act(id);
+alter table archived_item add constraint archived_item_archive_id_fkey FOREIGN KEY (archive_id) REFERENCES archive(id);
+alter table archived_item add constraint archived_item_item_id_fkey FOREIGN KEY (item_id) REFERENCES item(id);
+alter table archived_rule add constraint archived_rule_archive_id_fkey FOREIGN KEY (archive_id) REFERENCES archive(id);
+alter table archived_rule add constraint archived_rule_rule_id_fkey FOREIGN KEY (rule_id) REFERENCES rule(id);
 alter table ballot add constraint ballot_rule_id_fkey FOREIGN KEY (rule_id) REFERENCES rule(id);
 alter table item add constraint item_rule_id_fkey FOREIGN KEY (rule_id) REFERENCES rule(id);
 alter table job_run add constraint job_run_job_fkey FOREIGN KEY (job) REFERENCES job(name);
@@ -423,14 +474,20 @@ alter table loss_item add constraint loss_item_loss_id_fkey FOREIGN KEY (loss_id
 alter table open_item add constraint open_item_item_id_fkey FOREIGN KEY (item_id) REFERENCES item(id);
 alter table open_poll add constraint open_poll_poll_id_fkey FOREIGN KEY (poll_id) REFERENCES rule(id);
 alter table place add constraint place_item_id_fkey FOREIGN KEY (item_id) REFERENCES item(id);
+alter table rule add constraint rule_archive_id_fkey FOREIGN KEY (archive_id) REFERENCES archive(id);
 alter table voided add constraint voided_voiding_id_fkey FOREIGN KEY (voiding_id) REFERENCES voiding(id);
 
 -- Functions: their texts are in functions/.
 -- add_ballots(p_rule bigint, p_token_hashes bytea[], p_expires_at timestamp with time zone) returns boolean: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
+-- archive_faults(p_rules bigint[]) returns text[]: sql, stable, security definer, with search_path=public, pg_temp, not for everyone
+-- begin_archive(p_rules bigint[], p_act text, OUT new_id bigint, OUT act_id bigint, OUT faults text[]) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- broken_changes(p_after bigint, p_limit_votes integer, OUT last bigint, OUT faults text[]) returns record: sql, stable, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
 -- broken_rules(p_after bigint, p_limit_rules integer, OUT last bigint, OUT faults text[]) returns record: sql, stable, security definer, with search_path=public, pg_temp and enable_seqscan=on, not for everyone
+-- cancel_archive(p_archive bigint, p_act text) returns boolean: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- cast_votes(p_request integer[], p_poll bigint[], p_item bigint[], p_voter text[], p_value smallint[], p_keep boolean[], p_whole boolean[], p_ballot bytea[] DEFAULT NULL::bytea[], p_key bytea[] DEFAULT NULL::bytea[], p_body bytea[] DEFAULT NULL::bytea[], OUT xid bigint, OUT outcomes text[], OUT row_requests integer[], OUT row_items bigint[], OUT row_values smallint[], OUT row_changes smallint[], OUT row_numbers bigint[], OUT row_ids bigint[], OUT row_is_new boolean[], OUT hidden_items bigint[]) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
+-- check_archive(p_archive bigint, p_hash bytea, p_bytes bigint, p_votes bigint, p_net bigint, p_first bigint, p_last bigint) returns void: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=on, not for everyone
 -- decide_votes(p_request integer[], p_poll bigint[], p_item bigint[], p_voter text[], p_value smallint[], p_keep boolean[], p_whole boolean[], p_ballot bytea[] DEFAULT NULL::bytea[], p_key bytea[] DEFAULT NULL::bytea[], p_body bytea[] DEFAULT NULL::bytea[], OUT xid bigint, OUT outcomes text[], OUT row_requests integer[], OUT row_items bigint[], OUT row_values smallint[], OUT row_changes smallint[], OUT row_numbers bigint[], OUT row_ids bigint[], OUT row_is_new boolean[], OUT hidden_items bigint[]) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
+-- drop_archived(p_archive bigint, p_hash bytea, p_limit_ids bigint, OUT up_to bigint, OUT dropped bigint, OUT is_end boolean) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
 -- edit_item(p_item bigint, p_name text, p_is_hidden boolean, p_sets_opens_at boolean, p_opens_at timestamp with time zone, p_sets_closes_at boolean, p_closes_at timestamp with time zone) returns text: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- edit_poll(p_poll bigint, p_title text, p_is_hidden boolean, p_sets_opens_at boolean, p_opens_at timestamp with time zone, p_sets_closes_at boolean, p_closes_at timestamp with time zone) returns text: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- edit_times(p_rule bigint, p_sets_opens_at boolean, p_opens_at timestamp with time zone, p_sets_closes_at boolean, p_closes_at timestamp with time zone) returns text: plpgsql, volatile, not for everyone
@@ -462,6 +519,7 @@ alter table voided add constraint voided_voiding_id_fkey FOREIGN KEY (voiding_id
 -- void_votes(p_voiding bigint, p_limit_votes integer, p_limit_ids bigint, OUT xid bigint, OUT up_to bigint, OUT voided_votes integer, OUT items bigint[], OUT nets bigint[], OUT downs bigint[]) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
 -- vote_ids_are_new(lowest bigint) returns boolean: plpgsql, volatile
 -- vote_is_append_only() returns trigger: plpgsql, volatile
+-- vote_is_archived_first() returns trigger: plpgsql, volatile, with search_path=public, pg_temp
 -- votes_to_void(p_voter text, p_item bigint, p_from timestamp with time zone, p_until timestamp with time zone, p_addresses bytea[], p_api_key bigint, p_after bigint, p_until_vote bigint, p_limit_votes integer, p_limit_ids bigint, OUT up_to bigint, OUT ids bigint[]) returns record: plpgsql, volatile, not for everyone
 -- want_events(p_thresholds bigint[]) returns void: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- writer_connection_knows_rules() returns trigger: plpgsql, volatile

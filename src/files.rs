@@ -62,18 +62,9 @@ fn is_utf16(bytes: &[u8]) -> bool {
 /// # Errors
 /// When it is no regular file, is larger than this, is in UTF-16, or cannot be read.
 pub fn read(path: &Path, limit_bytes: u64) -> Result<Vec<u8>, FileError> {
+    let file = open(path)?;
     let path = || path.to_owned();
     let unreadable = |cause| FileError::Unreadable { path: path(), cause };
-    // Otherwise a FIFO would wait here for its writer.
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(nix::libc::O_NONBLOCK)
-        .open(path())
-        .map_err(unreadable)?;
-    let kind = file.metadata().map_err(unreadable)?.file_type();
-    if let Some(what) = other_than_file(kind) {
-        return Err(FileError::NoFile { path: path(), what });
-    }
     let mut bytes = Vec::new();
     file.take(limit_bytes + 1)
         .read_to_end(&mut bytes)
@@ -143,6 +134,39 @@ pub fn reopen(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).open(path)
 }
 
+/// Opens a regular file to read it.
+///
+/// # Errors
+/// When it is no regular file, or cannot be read.
+pub fn open(path: &Path) -> Result<File, FileError> {
+    let unreadable = |cause| FileError::Unreadable {
+        path: path.to_owned(),
+        cause,
+    };
+    // Otherwise a FIFO would wait here for its writer.
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(nix::libc::O_NONBLOCK)
+        .open(path)
+        .map_err(unreadable)?;
+    let kind = file.metadata().map_err(unreadable)?.file_type();
+    match other_than_file(kind) {
+        None => Ok(file),
+        Some(what) => Err(FileError::NoFile {
+            path: path.to_owned(),
+            what,
+        }),
+    }
+}
+
+/// Makes sure that what was created, renamed or removed in a folder stays so if the machine loses its power.
+///
+/// # Errors
+/// When the folder cannot be opened, or its disk fails.
+pub fn sync_folder(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
 /// How a file in gzip begins (RFC 1952).
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// How much of a file is read at once to hash it.
@@ -157,19 +181,7 @@ pub fn hash(path: &Path, how: &str) -> Result<(Vec<u8>, u64), FileError> {
         path: path.to_owned(),
         cause,
     };
-    // Otherwise a FIFO would wait here for its writer.
-    let mut file = OpenOptions::new()
-        .read(true)
-        .custom_flags(nix::libc::O_NONBLOCK)
-        .open(path)
-        .map_err(unreadable)?;
-    let kind = file.metadata().map_err(unreadable)?.file_type();
-    if let Some(what) = other_than_file(kind) {
-        return Err(FileError::NoFile {
-            path: path.to_owned(),
-            what,
-        });
-    }
+    let mut file = open(path)?;
     let mut sha = Sha256::new();
     sha.update(how.as_bytes());
     let (mut buffer, mut lines) = (vec![0; HASH_READ_BYTES], 0);

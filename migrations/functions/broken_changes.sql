@@ -10,6 +10,10 @@ language sql stable as $$
     with page as materialized (
         select vote.id, vote.item_id, vote.voter_id, vote.value, vote.change_number
         from vote where vote.change_number > 0 and vote.id > p_after
+        -- What they follow may be dropped by now.
+          and not exists (
+              select from archived_item join archive on archive.id = archived_item.archive_id
+              where archived_item.item_id = vote.item_id and archive.checked_at is not null)
         order by vote.id limit p_limit_votes
     )
     select (select max(id) from page),

@@ -55,7 +55,7 @@ begin
                    -- Null: there is no limit.
                    place.max_votes - place.taken as free,
                    -- False without a rule.
-                   coalesce(rule.title is null and not rule.by_ballot and rule.shows_results
+                   coalesce(rule.title is null and not rule.by_ballot and rule.shows_results and rule.archive_id is null
                             and coalesce(rule.opens_at <= clock_timestamp(), true)
                             and coalesce(rule.closes_at > clock_timestamp(), true)
                             and (given.value > 0 or given.value < 0 and item.takes_down_votes)

@@ -3,8 +3,8 @@
 --
 -- p_kind: rename, merge or erase. p_from: whose votes. p_to: whose they become. p_until: the last vote that
 -- it concerns. p_act: the act to note.
--- Returns the edit and whether it is new; or why there is none: `edit`, another edit of one of these voters has not ended, or
--- `voiding`, a voiding of one of them is not done. `other` is the edit's or the voiding's id.
+-- Returns the edit and whether it is new; or why there is none: `edit`, another edit of one of these voters has not
+-- ended; `voiding`, a voiding of one of them is not done; `archive`, an archive has not ended. `other` is its id.
 -- Called by operators (`tally voter`, and servers with an operator's login).
 -- Locks: the advisory lock 7416153282, as edit_voter and void_votes do.
 create or replace function create_voter_edit(
@@ -41,6 +41,12 @@ begin
     order by voiding.id limit 1;
     if found then
         why := 'voiding';
+        return;
+    end if;
+    -- Its votes stay as the file has them.
+    select archive.id into other from archive where archive.ended_at is null and archive.cancelled_at is null;
+    if found then
+        why := 'archive';
         return;
     end if;
     insert into voter_edit (kind, from_voter_id, to_voter_id, until_vote_id)

@@ -124,6 +124,8 @@ begin
         select given.*, past.*, found.*,
                case when given.key_turn > 1 then 'again'
                     when kept.body_hash <> given.body then 'key_reused'
+                    -- Nobody knows any more what its voter holds there.
+                    when given.is_archived then 'closed'
                     when kept.vote_id is not null then case when kept.is_repeat then 'repeated' else 'replayed' end
                     when given.poll is not null and given.is_poll is not true then 'unknown_poll'
                     when given.lacks_item then 'unknown_item'
@@ -164,6 +166,7 @@ begin
                    bool_or(not rule.shows_results) as hides_counts,
                    bool_or(rule.by_ballot) as by_ballot,
                    bool_or(rule.is_secret) as is_secret,
+                   bool_or(rule.archive_id is not null) as is_archived,
                    (array_agg(line.ballot))[1] as ballot,
                    (array_agg(line.key))[1] as key,
                    (array_agg(line.body))[1] as body,

@@ -17,7 +17,8 @@ declare
 begin
     if not (p_sets_opens_at or p_sets_closes_at) then return 'edited'; end if;
     select * into held from rule where id = p_rule for no key update;
-    if held.closes_at <= clock_timestamp() then return 'closed'; end if;
+    -- What is archived stays closed, also if someone sets the clock back.
+    if held.closes_at <= clock_timestamp() or held.archive_id is not null then return 'closed'; end if;
     if p_sets_opens_at then held.opens_at := p_opens_at; end if;
     if p_sets_closes_at then
         held.closes_at := case when p_closes_at is not null then greatest(p_closes_at, clock_timestamp()) end;

@@ -47,7 +47,7 @@ begin
         select given.at, given.line, given.item_id, given.voter_id, given.value, given.change_number,
                coalesce(timestamptz 'epoch' + given.cast_at / 1000000 * interval '1 second'
                         + given.cast_at % 1000000 * interval '1 microsecond', now()) as cast_at,
-               item.id is null as is_unknown, item.takes_down_votes,
+               item.id is null as is_unknown, item.takes_down_votes, rule.archive_id is not null as is_archived,
                rule.id as rule_id, rule.by_ballot, rule.max_choices,
                case when rule.title is not null then rule.id end as poll_id,
                place.max_votes, place.taken, place.last_number,
@@ -80,6 +80,7 @@ begin
         select one.*,
                case
                    when is_unknown then 'there is no such item'
+                   when is_archived then 'the item takes no votes any more: its votes are archived'
                    when cast_at > now() then 'it was cast in the future'
                    when not takes_down_votes and (value < 0) = (change_number % 2 = 0) then 'the item takes no down-votes'
                    when voter_id is null and change_number > 0 then 'nobody knows which vote it takes back or casts again'

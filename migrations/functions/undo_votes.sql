@@ -1,6 +1,6 @@
 -- Casts the next votes of a voiding again, if their voters have not voted otherwise since, the item is
--- not full, and the poll allows one more choice. Numbers are not given again. Notes how far it is, and makes the
--- event that the voiding is undone with the last of it.
+-- not full, the poll allows one more choice, and no archive has the vote. Numbers are not given again. Notes how far
+-- it is, and makes the event that the voiding is undone with the last of it.
 --
 -- p_voiding: the voiding. p_limit_votes: the most votes that it looks at.
 -- Returns what void_votes does; `voided_votes` is how many were cast again. Raises
@@ -38,6 +38,8 @@ begin
         select item.rule_id from item
         where item.id = any(array(select vote.item_id from vote where vote.id = any(of_voiding)))))
     order by rule.id for no key update;
+    update voided set left_void = 'archived'
+    where voided.vote_id = any(of_voiding) and not exists (select from vote where vote.id = voided.vote_id);
     for one in
         select vote.id, vote.item_id, vote.voter_id, vote.value, vote.poll_id, back.change_number,
                rule.max_choices
@@ -55,7 +57,9 @@ begin
         else
             choices := 0;
         end if;
-        if exists (
+        if exists (select from archived_item where archived_item.item_id = one.item_id) then
+            why := 'archived';
+        elsif exists (
             select from vote
             where vote.item_id = one.item_id and vote.voter_id = one.voter_id
               and vote.change_number = one.change_number + 1) then

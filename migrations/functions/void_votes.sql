@@ -1,4 +1,4 @@
--- Takes back the next votes of a voiding, and notes how far it is. Voters under the same rules wait
+-- Takes back the next votes of a voiding, but for archived ones, and notes how far it is. Voters under the same rules wait
 -- only for its transaction: a voiding takes many of them.
 --
 -- p_voiding: the voiding. p_limit_votes: the most votes that it takes back. p_limit_ids: the most vote
@@ -46,6 +46,7 @@ begin
         from vote
         where vote.id = any(found_votes)
           and not exists (select from voided where voided.vote_id = vote.id)
+          and not exists (select from archived_item where archived_item.item_id = vote.item_id)
           and not exists (
               select from vote as next
               where next.item_id = vote.item_id and next.voter_id = vote.voter_id

@@ -1,5 +1,5 @@
--- The triggers of `vote`: refuse to change or delete a vote, and to truncate the table. Only an edit of a
--- voter that is under way may give that voter's rows the other voter id (see edit_voter).
+-- The triggers of `vote`: refuse to change a vote, and to truncate the table. Only an edit of a voter that is
+-- under way may give that voter's rows the other voter id (see edit_voter).
 create or replace function vote_is_append_only() returns trigger language plpgsql as $$
 begin
     if tg_op = 'UPDATE' then

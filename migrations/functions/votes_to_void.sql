@@ -1,4 +1,4 @@
--- Finds the next votes that a voiding takes back: held votes that the voiding concerns.
+-- Finds the next votes that a voiding takes back: held votes that the voiding concerns, and that no archive has.
 --
 -- p_voter, p_item, p_from, p_until, p_addresses, p_api_key: which votes, as in `voiding`. p_after: it looks beyond
 -- this vote. p_until_vote: it looks up to this vote.
@@ -74,6 +74,7 @@ begin
         select vote.id from vote
         where vote.id = any(ids)
           and not exists (select from voided where voided.vote_id = vote.id)
+          and not exists (select from archived_item where archived_item.item_id = vote.item_id)
           -- Of a vote without a voter, only a voiding is the end.
           and not exists (
               select from vote as next

@@ -32,6 +32,7 @@ async fn dispatch(command: Command) -> anyhow::Result<bool> {
         Command::Event(command) => operator::event(command).await,
         Command::Export(command) => operator::export(command).await,
         Command::Import(command) => operator::import(command).await,
+        Command::Archive(command) => operator::archive(command).await,
         Command::Void(command) => operator::void(command).await,
         Command::Voter(command) => operator::voter(command).await,
         Command::Replay(settings) => replay::run(settings.into()).await,

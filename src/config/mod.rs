@@ -1,5 +1,6 @@
 //! Every setting: a flag, an environment variable and a default. `--help` prints their docstrings.
 
+pub mod archive;
 pub mod data;
 pub mod events;
 mod help;
@@ -211,6 +212,9 @@ pub enum Command {
     /// Import votes, items or polls from files
     #[command(subcommand)]
     Import(data::Import),
+    /// Move the votes of items and polls that have closed to files, and check these files
+    #[command(subcommand)]
+    Archive(archive::Archive),
     /// Cast a file of votes, ratings or choices over HTTP
     Replay(Replay),
     /// Check the health of a server or worker; exit code 0 if it is healthy

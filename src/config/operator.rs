@@ -13,7 +13,7 @@ const TRAIL_DEFAULT_ACTS: i64 = 100;
 /// The most acts that `tally trail` shows at once.
 const TRAIL_LIMIT_ACTS: i64 = 10_000;
 
-fn moment(text: &str) -> Result<Moment, String> {
+pub(super) fn moment(text: &str) -> Result<Moment, String> {
     text.parse::<Moment>().map_err(|error| error.to_string())
 }
 

@@ -68,6 +68,12 @@ kinds! {
     ItemsImport = "items.import";
     /// Polls of a file are imported.
     PollsImport = "polls.import";
+    /// Votes of what has closed are written to a file, which is compared with the ledger.
+    ArchiveRun = "archive.run";
+    /// Votes that a checked file has are deleted from the ledger.
+    ArchiveDrop = "archive.drop";
+    /// An archive is given up before a vote is deleted.
+    ArchiveCancel = "archive.cancel";
     /// Someone asks for an audit, which a worker then does.
     AuditAsk = "audit.ask";
     /// An audit looks for wrong counts and has them rebuilt.

@@ -3,6 +3,7 @@
 mod access;
 mod act;
 mod address;
+mod archive;
 mod ballot;
 mod count;
 mod edit;
@@ -36,6 +37,7 @@ pub use access::{
 };
 pub use act::{Act, ActKind, ActOutcome, Actor, NewAct, TrailFilter, Who};
 pub use address::{AddressHash, AddressKeys, client_network};
+pub use archive::{Archive, ArchiveId, ArchiveState, ArchivedVotes, CheckedFile};
 pub use ballot::{BALLOT_BYTES, Ballot, BallotHash};
 pub use count::{Count, CountDelta, CountToSave, ExactCount};
 pub use edit::{Edit, EditRefusal, TimeEdits};

@@ -13,7 +13,7 @@ use super::connect::Database;
 use crate::domain::{Moment, VoteId};
 
 /// How long one table may take. At 1 s for a million votes, a billion takes 17 minutes.
-const EXPORT_STATEMENT_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
+pub(super) const EXPORT_STATEMENT_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A table that is exported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
@@ -76,6 +76,8 @@ pub struct SnapshotFacts {
     pub until: VoteId,
     /// Votes that were stored before then are among these. `None`: no roll-up has ended yet.
     pub until_stored_at: Option<Moment>,
+    /// Votes that are in files of `tally archive`, and no longer in it.
+    pub archived_votes: i64,
 }
 
 /// A read-only transaction that sees one snapshot of all tables.
@@ -105,6 +107,7 @@ impl Snapshot {
             taken_at: Moment::from_micros(head.taken_at),
             until: VoteId::new(head.until),
             until_stored_at: head.reached_at.map(Moment::from_micros),
+            archived_votes: head.archived_votes,
         };
         Ok(Self { connection, facts })
     }
@@ -131,7 +134,16 @@ impl Snapshot {
             ExportFormat::Csv => rows,
             ExportFormat::Jsonl => format!("select row_to_json(exported) from ({rows}) as exported"),
         };
-        let copy = format!("copy ({rows}) to stdout with ({})", format.options());
+        self.copy(rows, format).await
+    }
+
+    /// The rows of a query, each with its line end.
+    pub(super) async fn copy(
+        &mut self,
+        query: String,
+        format: ExportFormat,
+    ) -> Result<impl Stream<Item = Result<impl AsRef<[u8]>, LedgerError>>, LedgerError> {
+        let copy = format!("copy ({query}) to stdout with ({})", format.options());
         let rows = self.connection.copy_out_raw(&copy).await?;
         Ok(rows.map_err(LedgerError::from))
     }

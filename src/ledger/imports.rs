@@ -40,7 +40,7 @@ pub struct ImportSource {
 pub enum ImportOfFileError {
     #[error("{0}")]
     Ledger(#[from] LedgerError),
-    #[error("this file is an export of this very Tally: its votes are here already")]
+    #[error("this file is an export of this very Tally: its votes are here already, or counted and archived")]
     Own,
     #[error(
         "votes of this Tally, above {after} up to {until}, were imported before, as import {import}; export those \

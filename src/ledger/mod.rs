@@ -6,6 +6,7 @@
 //! [`OwnerLedger`] for the login that owns the tables. `migrations/roles.sql` grants the roles what
 //! these statements need.
 
+mod archives;
 mod connect;
 mod dedicated;
 mod error;
@@ -30,6 +31,7 @@ mod trail;
 mod voter_edits;
 mod worker;
 
+pub use archives::{ArchiveLedger, BegunArchive, DroppedChunk, VotesToArchive};
 pub(crate) use connect::IDLE_TRANSACTION_LIMIT;
 pub use connect::{
     ACQUIRE_LIMIT, ANSWER_MARGIN, CHECK_LIMIT, OPERATOR_POOL_LIMIT_CONNECTIONS, POOL_LIMIT_CONNECTIONS,

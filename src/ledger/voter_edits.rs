@@ -41,6 +41,8 @@ pub enum EditInTheWay {
     Edit(VoterEditId),
     /// A voiding of one of these voters is not done.
     Voiding(VoidingId),
+    /// An archive has not ended.
+    Archive(i64),
 }
 
 impl OperatorLedger {
@@ -70,6 +72,7 @@ impl OperatorLedger {
         Ok(match (made.edit, made.why.as_deref()) {
             (Some(edit), _) => Ok(VoterEditId(edit)),
             (None, Some("voiding")) => Err(EditInTheWay::Voiding(VoidingId(other))),
+            (None, Some("archive")) => Err(EditInTheWay::Archive(other)),
             (None, _) => Err(EditInTheWay::Edit(VoterEditId(other))),
         })
     }

@@ -56,6 +56,8 @@ pub async fn export(command: Export) -> anyhow::Result<bool> {
         "taken_at": snapshot.facts.taken_at,
         "after": (table == ExportTable::Votes).then(|| after.get()),
         "until": (table == ExportTable::Votes).then(|| until.get()),
+        // They are not among these: their files have them.
+        "archived_votes": (table == ExportTable::Votes).then_some(snapshot.facts.archived_votes),
         "until_stored_at": snapshot.facts.until_stored_at.filter(|_| table == ExportTable::Votes),
     });
     let written = async {
@@ -175,6 +177,7 @@ struct Part {
 struct Begun {
     tally: String,
     until: VoteId,
+    archived_votes: i64,
     /// The last row that is whole.
     last: VoteId,
     /// Where that row ends.
@@ -188,6 +191,8 @@ struct Head {
     tally: String,
     after: i64,
     until: i64,
+    #[serde(default)]
+    archived_votes: i64,
 }
 
 impl Begun {
@@ -206,6 +211,12 @@ impl Begun {
                  restored, or it is a standby that lags",
                 self.until,
                 facts.until
+            );
+        }
+        if self.archived_votes != facts.archived_votes {
+            bail!(
+                "votes were archived since the export was interrupted, so the rest may lack some; delete it, and begin \
+                 anew"
             );
         }
         Ok((self.last, self.until))
@@ -258,6 +269,7 @@ impl Part {
         Ok(Some(Begun {
             tally: head.tally,
             until: VoteId::new(head.until),
+            archived_votes: head.archived_votes,
             last: VoteId::new(last),
             length: length - cut as u64,
         }))

@@ -4,6 +4,7 @@
 //! - `events`: reads its streams.
 //! - `items`, `polls`, `ballots`: over HTTP.
 //! - `api_keys`: API keys, with a Postgres login.
+//! - `archive`: votes of what has closed to files, with its own Postgres login.
 //! - `counter`: what Redis holds of an item.
 //! - `export`: tables to files, with a login for reports.
 //! - `import`: files to tables, with its own Postgres login, because it can store any vote.
@@ -15,6 +16,7 @@
 
 mod api;
 mod api_keys;
+mod archive;
 mod ballots;
 mod counter;
 pub(crate) mod events;
@@ -29,6 +31,7 @@ mod voters;
 mod watch;
 
 pub use api_keys::key;
+pub use archive::archive;
 pub use ballots::ballots;
 pub use counter::counter;
 pub use export::export;

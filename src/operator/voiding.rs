@@ -70,6 +70,12 @@ async fn run(command: &Void, ledger: &OperatorLedger) -> anyhow::Result<bool> {
     // What is found here must not be used after a failover, which gives some ids out again.
     let ledger_of_run = ledger.only_in_this_run().await?;
     let (filter, reason) = wanted(command, &ledger_of_run).await?;
+    let archived = ledger_of_run.archived_total().await?;
+    if archived > 0 && filter.item_id.is_none() {
+        crate::telemetry::complain(format_args!(
+            "{archived} votes are archived; those that match stay counted, since archived votes cannot be voided"
+        ));
+    }
     let until = ledger_of_run.last_vote().await?;
     if !command.apply {
         return dry_run(command, &ledger_of_run, &filter, until).await;
@@ -93,6 +99,15 @@ async fn wanted(command: &Void, ledger: &OperatorLedger) -> anyhow::Result<(Vote
         }
         None => None,
     };
+    if let Some(item) = item_id
+        && let Some(archive) = ledger.archive_of(item).await?
+    {
+        let why = format!(
+            "--item: the votes on item {item} are in archive {}, and archived votes cannot be voided",
+            archive.0
+        );
+        return Err(CommandRefusal::because("invalid-value", why));
+    }
     if let (Some(from), Some(until)) = (command.from, command.until)
         && from >= until
     {

@@ -181,6 +181,9 @@ fn in_the_way(why: EditInTheWay) -> String {
             "voiding {} of one of these voters is not done; finish it first with tally void --resume {}",
             id.0, id.0
         ),
+        EditInTheWay::Archive(id) => {
+            format!("archive {id} is not finished; finish it first with tally archive resume {id}")
+        }
     }
 }
 

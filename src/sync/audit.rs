@@ -40,8 +40,11 @@ pub enum Repair {
 pub struct AuditReport {
     /// Items compared.
     pub items: usize,
-    /// Votes in the ledger.
+    /// Votes in the ledger, and archived ones.
     pub votes: i64,
+    /// Votes of these that are in files of `tally archive` alone. Of what they were on, only sums are left to
+    /// compare with.
+    pub archived_votes: i64,
     /// Items whose live and saved counts are right. They are exact, or will be once unsaved counts
     /// are flushed and suspects rebuilt.
     pub right_items: usize,
@@ -84,7 +87,16 @@ impl fmt::Display for AuditReport {
             "wrong     {:>10} items, by {} votes",
             self.wrong_items, self.wrong_votes
         )?;
-        writeln!(out, "repaired  {:>10} items", self.repaired_items)
+        writeln!(out, "repaired  {:>10} items", self.repaired_items)?;
+        if self.archived_votes > 0 {
+            writeln!(
+                out,
+                "archived  {:>10} votes are in files alone: nothing here proves them, and what they were on is compared \
+                 with their sums; tally archive verify looks at the files",
+                self.archived_votes
+            )?;
+        }
+        Ok(())
     }
 }
 
@@ -133,6 +145,7 @@ impl Worker {
             "wrong_items": report.wrong_items,
             "wrong_votes": report.wrong_votes,
             "repaired_items": report.repaired_items,
+            "archived_votes": report.archived_votes,
         });
         Ok((report, details))
     }
@@ -148,6 +161,7 @@ impl Worker {
         Self::unless_votes_stay(self.roll_up_for_audit().await)?;
         let mut report = AuditReport {
             votes: self.ledger.vote_total().await?,
+            archived_votes: self.ledger.archived_total().await?,
             ..AuditReport::default()
         };
         let mut after = 0;
@@ -173,6 +187,7 @@ impl Worker {
             metrics::gauge!(name::AUDIT_ITEMS, "verdict" => verdict).set(items as f64);
         }
         metrics::gauge!(name::AUDIT_DRIFT).set(report.wrong_votes as f64);
+        metrics::gauge!(name::ARCHIVED_VOTES).set(report.archived_votes as f64);
         Ok(report)
     }
 

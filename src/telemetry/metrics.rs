@@ -261,6 +261,9 @@ metrics! {
     EVENTS_OLDEST_SECONDS = "tally_events_oldest_waiting_seconds", Gauge of "seconds", Worker;
     /// Events that were given up and are still kept: dead letters.
     EVENTS_DEAD = "tally_events_dead", Gauge of "events", Worker;
+    /// Votes that are in files of `tally archive` alone, as of the last audit: it compares what they were on with
+    /// their sums.
+    ARCHIVED_VOTES = "tally_archived_votes", Gauge of "votes", Worker;
 }
 
 /// Upper bounds of the histograms of durations, in seconds: from half a millisecond to the longest

@@ -15,7 +15,7 @@ macro_rules! functions {
 /// whose body is no text (`return …`): when Postgres creates it, it looks up what the body calls.
 /// Functions that only servers of the last release call stand at the end, under `Former`
 /// (migrations/README.md).
-const FUNCTIONS: [(&str, &str); 41] = functions![
+const FUNCTIONS: [(&str, &str); 47] = functions![
     "search_text",
     "search_vector",
     "search_query",
@@ -25,6 +25,7 @@ const FUNCTIONS: [(&str, &str); 41] = functions![
     "search_polls",
     "item_is_permanent",
     "vote_is_append_only",
+    "vote_is_archived_first",
     "rule_is_known_to_writers",
     "writer_connection_knows_rules",
     "refuse_change_of_trail",
@@ -45,6 +46,11 @@ const FUNCTIONS: [(&str, &str); 41] = functions![
     "import_items",
     "import_polls",
     "reserve_ids",
+    "archive_faults",
+    "begin_archive",
+    "check_archive",
+    "drop_archived",
+    "cancel_archive",
     "broken_rules",
     "broken_changes",
     "use_api_key",

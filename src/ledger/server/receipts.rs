@@ -2,7 +2,7 @@
 
 use super::ServerLedger;
 use super::decisions::VoteRow;
-use crate::domain::{ApiKeyId, ItemId, VoteId};
+use crate::domain::{ApiKeyId, ArchiveId, ItemId, VoteId};
 use crate::ledger::LedgerError;
 
 /// A vote's row, as a receipt shows it.
@@ -31,6 +31,27 @@ impl ServerLedger {
                 is_counted: row.is_counted,
             })
         }))
+    }
+
+    /// An archive that has votes before this one and behind it, or this one; `None`: there is none.
+    pub async fn archive_around(&self, id: VoteId) -> Result<Option<ArchiveId>, LedgerError> {
+        let found = sqlx::query_scalar!(
+            "select id from archive where dropped_total > 0 and $1 between first_vote_id and last_vote_id limit 1",
+            id.get()
+        )
+        .fetch_optional(&self.database.pool)
+        .await?;
+        Ok(found.map(ArchiveId))
+    }
+
+    /// The archive that this item's votes are in, or will be in; `None`: none.
+    pub async fn archive_of(&self, item: ItemId) -> Result<Option<ArchiveId>, LedgerError> {
+        let found = sqlx::query_scalar!(
+            "select archive_id from archived_item where item_id = $1",
+            item.get()
+        );
+        let found = found.fetch_optional(&self.database.pool).await?;
+        Ok(found.map(ArchiveId))
     }
 
     /// The API key that this vote was cast with; `None`: none, or the row is no vote.

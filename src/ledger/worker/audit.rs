@@ -28,8 +28,8 @@ pub struct Moved {
 }
 
 impl WorkerLedger {
-    /// How many votes the ledger has. The roll-up has counted those up to the watermark. Only the
-    /// rest is counted now.
+    /// How many votes the ledger has, with those that were archived. The roll-up has counted those up to
+    /// the watermark. Only the rest is counted now.
     pub async fn vote_total(&self) -> Result<i64, LedgerError> {
         Ok(sqlx::query_scalar!(
             r#"select vote_total + (select count(*) from vote where id > watermark.vote_id) as "votes!"
@@ -37,6 +37,13 @@ impl WorkerLedger {
         )
         .fetch_one(&self.database.pool)
         .await?)
+    }
+
+    /// How many of these are in files of `tally archive` alone. The audit cannot look at them.
+    pub async fn archived_total(&self) -> Result<i64, LedgerError> {
+        let total =
+            sqlx::query_scalar!(r#"select coalesce(sum(dropped_total), 0)::bigint as "total!" from archive"#);
+        Ok(total.fetch_one(&self.database.pool).await?)
     }
 
     /// The counts of these items. The audit must read their live counts *before* this call. Votes

@@ -72,7 +72,10 @@ pub async fn show(
     id: PathVote,
 ) -> Result<HttpResponse, Problem> {
     let Some(receipt) = state.ledger.receipt(id.0).await? else {
-        return Err(Problem::unknown_vote(id.0));
+        return Err(match state.ledger.archive_around(id.0).await? {
+            Some(archive) => Problem::archived_vote(id.0, archive),
+            None => Problem::unknown_vote(id.0),
+        });
     };
     let row = receipt.row;
     let api_key_id = match is_admin.0 {

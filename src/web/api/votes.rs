@@ -377,7 +377,10 @@ pub async fn held(
         match vote.filter(|vote| vote.value != 0) {
             Some(vote) => Ok((item, vote)),
             None => Err(match state.counts.one(item).await? {
-                Some(_) => Problem::no_vote(item),
+                Some(_) => match state.ledger.archive_of(item).await? {
+                    Some(archive) => Problem::votes_archived(item, archive),
+                    None => Problem::no_vote(item),
+                },
                 None => Problem::unknown_item(item),
             }),
         }

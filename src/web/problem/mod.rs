@@ -20,7 +20,7 @@ use utoipa::openapi::schema::Type;
 use utoipa::openapi::{ObjectBuilder, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::domain::{Scope, Throttle, ThrottledBy};
+use crate::domain::{ArchiveId, Scope, Throttle, ThrottledBy};
 use crate::web::limits::{RETRY_AFTER_SECONDS, UNCREDENTIALED_LIMIT_BALLOTS};
 pub(in crate::web) use crate::web::problem::explanations::{DOCUMENT, example, meaning, sections};
 pub use crate::web::problem::kinds::Kind;
@@ -170,8 +170,27 @@ impl Problem {
         Self::new(Kind::UnknownVote, detail)
     }
 
+    /// The same where the vote may be one of an archive.
+    pub fn archived_vote(id: impl std::fmt::Display, archive: ArchiveId) -> Self {
+        let detail = format!(
+            "There is no receipt of vote {id}. If it was a vote, it is counted and archived: archive {} has votes with \
+             lower and higher ids.",
+            archive.0
+        );
+        Self::new(Kind::UnknownVote, detail)
+    }
+
     pub fn no_vote(item: impl std::fmt::Display) -> Self {
         let detail = format!("This voter holds no vote on item {item}; PUT or POST casts a vote.");
+        Self::new(Kind::NoVote, detail)
+    }
+
+    /// The same where nobody knows it any more.
+    pub fn votes_archived(item: impl std::fmt::Display, archive: ArchiveId) -> Self {
+        let detail = format!(
+            "The votes on item {item} are counted and archived (archive {}), so Tally does not know who held one.",
+            archive.0
+        );
         Self::new(Kind::NoVote, detail)
     }
 

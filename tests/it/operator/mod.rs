@@ -1,6 +1,7 @@
 //! Operators: their commands, their acts, and what they see.
 
 mod acts_over_http;
+mod archives;
 mod commands;
 pub mod exports;
 mod hostile;

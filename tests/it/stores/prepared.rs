@@ -28,6 +28,7 @@ const ROWS: &str = "
     insert into voter_edit (kind, to_voter_id, until_vote_id) values ('erase', 'x', 1);
     insert into api_key (key_hash, name, scopes) values (decode(repeat('00', 32), 'hex'), 'x', array['vote']);
     insert into import (file_hash, file_name) values (sha256('x'), 'x');
+    insert into archive (until_vote_id) values (1);
     insert into loss (token, vote_total, first_stored_at, last_stored_at, first_vote_id, last_vote_id, item_total, is_whole)
         values ('x', 1, now(), now(), 1, 1, 1, true);
     insert into event (kind, once_key, subject, data) values ('x', 'x', 'x', '{}')";

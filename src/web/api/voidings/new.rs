@@ -182,7 +182,16 @@ pub async fn create(
             .find_item(item)
             .await
             .map_err(Problem::of_operator)?;
-        filter.item_id = Some(found.ok_or_else(|| Problem::unknown_item(item))?);
+        let id = found.ok_or_else(|| Problem::unknown_item(item))?;
+        let archive = ledger_of_run.archive_of(id).await.map_err(Problem::of_operator)?;
+        if let Some(archive) = archive {
+            let detail = format!(
+                "item: the votes on item {id} are in archive {}, and archived votes cannot be voided.",
+                archive.0
+            );
+            return Err(Problem::invalid("item", detail));
+        }
+        filter.item_id = Some(id);
     }
     if let Some(id) = filter.api_key
         && !ledger_of_run

@@ -191,6 +191,10 @@ fn in_the_way(why: EditInTheWay) -> Problem {
             );
             Problem::new(Kind::VoidingUnderWay, detail)
         }
+        EditInTheWay::Archive(id) => {
+            let detail = format!("The archive {id} is not finished; tally archive resume {id} resumes it.");
+            Problem::new(Kind::VoterEditUnderWay, detail)
+        }
     }
 }
 

@@ -27,10 +27,13 @@ everyone search_vector: execute
 everyone shown_name: execute
 everyone vote_ids_are_new: execute
 everyone vote_is_append_only: execute
+everyone vote_is_archived_first: execute
 everyone writer_connection_knows_rules: execute
 tally_server _sqlx_migrations: select (version, checksum)
 tally_server add_ballots: execute
 tally_server api_key: select (id, name, scopes, created_at, expires_at, last_used_at, revoked_at)
+tally_server archive: select (id, first_vote_id, last_vote_id, dropped_total)
+tally_server archived_item: select (item_id, archive_id)
 tally_server audited_count: select
 tally_server cast_votes: execute
 tally_server edit_item: execute
@@ -68,6 +71,7 @@ tally_server watermark: select (vote_id, reached_at)
 tally_server worker: select
 tally_server writer_connection: insert (name, counted_vote_id, knows_rules), select (name, counted_vote_id, knows_rules), update (counted_vote_id)
 tally_worker _sqlx_migrations: select (version, checksum)
+tally_worker archive: select (dropped_total)
 tally_worker audited_count: insert, select, update (vote_count, down_count)
 tally_worker broken_changes: execute
 tally_worker broken_rules: execute
@@ -104,8 +108,16 @@ tally_worker writer_connection: delete, select (name, counted_vote_id)
 tally_operator _sqlx_migrations: select (version, checksum)
 tally_operator act: select
 tally_operator api_key: insert (key_hash, name, scopes, expires_at), select (id, name, scopes, created_at, expires_at, last_used_at, revoked_at), update (expires_at)
+tally_operator archive: select
+tally_operator archive_faults: execute
+tally_operator archived_item: select
+tally_operator archived_rule: select
 tally_operator audited_count: select
+tally_operator begin_archive: execute
+tally_operator cancel_archive: execute
+tally_operator check_archive: execute
 tally_operator create_voter_edit: execute
+tally_operator drop_archived: execute
 tally_operator edit_voter: execute
 tally_operator end_api_key: execute
 tally_operator event: select, update (tries, refusals, first_tried_at, next_try_at, delivered_at, dead_at)
@@ -114,12 +126,13 @@ tally_operator import: insert (file_hash, file_name, source, after_vote_id, unti
 tally_operator import_items: execute
 tally_operator import_polls: execute
 tally_operator import_votes: execute
-tally_operator item: select (id, name, vote_count, counted_at, down_count, key)
+tally_operator item: select (id, name, vote_count, counted_at, down_count, rule_id, key)
 tally_operator late_sequences: execute
 tally_operator note_act: execute
 tally_operator oldest_program: execute
 tally_operator postgres_run: execute
 tally_operator reserve_ids: execute
+tally_operator rule: select (id, title, closes_at, key, archive_id)
 tally_operator undo_votes: execute
 tally_operator void_votes: execute
 tally_operator voided: select
@@ -131,8 +144,11 @@ tally_operator vote_id_seq: select, usage
 tally_operator vote_ids_are_new: execute
 tally_operator votes_to_void: execute
 tally_operator voter_edit: select
-tally_operator watermark: select (vote_id, reached_at)
+tally_operator watermark: select (vote_id, saved_vote_id, reached_at)
 tally_operator writer_connection: insert (name, counted_vote_id, knows_rules), select (name, counted_vote_id, knows_rules), update (counted_vote_id)
+tally_report archive: select
+tally_report archived_item: select
+tally_report archived_rule: select
 tally_report audited_count: select
 tally_report day_change: select
 tally_report identity: select (id)

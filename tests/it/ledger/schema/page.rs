@@ -1,4 +1,4 @@
-//! docs/data-model.md, docs/data-model-events.md and docs/rights.md against the catalogue.
+//! The pages of the data model, and docs/rights.md, against the catalogue.
 //!
 //! A heading `### ` names the tables. A table with the header `column` has a row for each column,
 //! or for several. A row without a table's name is about the table of the row before.
@@ -7,10 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::helpers::stores::Stores;
 
-const PAGE: &str = include_str!("../../../../docs/data-model.md");
+/// The page, and those of further tables.
+const PAGES: [&str; 3] = [
+    include_str!("../../../../docs/data-model.md"),
+    include_str!("../../../../docs/data-model-files.md"),
+    include_str!("../../../../docs/data-model-events.md"),
+];
 const RIGHTS: &str = include_str!("../../../../docs/rights.md");
-/// Further tables, with headings as on the page.
-const EVENTS: &str = include_str!("../../../../docs/data-model-events.md");
 
 /// Table and column.
 type Name = (String, String);
@@ -23,12 +26,15 @@ struct Column {
     is_identity: bool,
 }
 
-/// The part of a page under this heading of the second level.
-fn chapter(page: &'static str, heading: &str) -> &'static str {
-    let (_, after) = page
-        .split_once(&format!("\n## {heading}\n"))
-        .expect("a chapter of this name");
-    after.split("\n## ").next().expect("a chapter")
+/// The parts of pages under this heading of the second level.
+fn chapter(pages: &[&str], heading: &str) -> String {
+    let heading = format!("\n## {heading}\n");
+    let parts = pages.iter().filter_map(|page| page.split_once(&heading));
+    let parts: Vec<&str> = parts
+        .filter_map(|(_, after)| after.split("\n## ").next())
+        .collect();
+    assert!(!parts.is_empty(), "a chapter of this name");
+    parts.join("\n")
 }
 
 /// The texts in backticks.
@@ -48,8 +54,7 @@ fn cells(line: &str) -> Vec<&str> {
 /// The columns on the page, with what it says about those with a type.
 fn described(types: &BTreeSet<String>) -> BTreeMap<Name, Option<Column>> {
     let mut described = BTreeMap::new();
-    let events = EVENTS.split("\n### ").skip(1);
-    for section in chapter(PAGE, "Postgres").split("\n### ").skip(1).chain(events) {
+    for section in chapter(&PAGES, "Postgres").split("\n### ").skip(1) {
         let (heading, body) = section.split_once('\n').expect("a section has a text");
         let tables = names(heading.split(':').next().expect("a heading"));
         let mut table = *tables.first().expect("the heading names a table");
@@ -186,9 +191,8 @@ async fn the_page_says_who_may_do_what_with_tables_sequences_and_functions_that_
     .fetch_all(&stores.pool())
     .await
     .expect("Postgres answers");
-    let rows = chapter(RIGHTS, "Who may do what")
-        .lines()
-        .filter(|line| line.starts_with('|'));
+    let chapter = chapter(&[RIGHTS], "Who may do what");
+    let rows = chapter.lines().filter(|line| line.starts_with('|'));
     let named: Vec<&str> = rows.skip(2).flat_map(|row| names(cells(row)[0])).collect();
     assert!(
         named.contains(&"item") && named.contains(&"cast_votes"),

@@ -64,10 +64,10 @@ fn merged(before: &[Held], from: &str, to: &str) -> Vec<Held> {
         let choices = of_to()
             .filter(|other| one.poll.is_some() && other.poll == one.poll)
             .count();
-        let has_room = one
+        let fits = one
             .max_choices
             .is_none_or(|most| choices < usize::from(most.unsigned_abs()));
-        if !is_held && has_room {
+        if !is_held && fits {
             after.push(Held {
                 voter: to.to_owned(),
                 ..one

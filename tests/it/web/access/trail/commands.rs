@@ -5,7 +5,7 @@ use tally::domain::ActKind;
 use tally::ledger::Role;
 
 use super::{Row, since};
-use crate::helpers::programs::{TALLY, command, command_as, run, text};
+use crate::helpers::programs::{TALLY, command, command_as, run, start_worker, text};
 use crate::helpers::tally::Tally;
 
 /// Runs a command of `tally` as an operator.
@@ -78,6 +78,19 @@ async fn each_command_of_an_operator_leaves_its_rows_and_what_only_looks_leaves_
     let items = file("items.csv", "id,name\n7,x\n");
     let polls = file("polls.csv", "id,title\n7,x\n");
     let import = |what: &str, outcome: &str| of("tally import", what, None, outcome, None);
+    let archive =
+        |what: &str, target: &str, outcome: &str| of("tally archive", what, Some(target), outcome, None);
+    sqlx::raw_sql(
+        "with made as (insert into rule (closes_at) values (now() - interval '1 day') returning id)
+         insert into item (name, key, rule_id) select 'x', 'closed', id from made",
+    )
+    .execute(&tally.pool)
+    .await
+    .expect("the owner may");
+    let closed = ["archive", "run", "--item", "key:closed"];
+    let folder = tally.stores.folder().to_str().expect("a plain path");
+    // It rolls up what is archived.
+    let _worker = start_worker(&tally.stores, "worker", &[]);
     let cases: Vec<(Vec<&str>, bool, Vec<Row>)> = vec![
         (
             vec!["key", "create", "a", "--scope", "admin"],
@@ -222,6 +235,40 @@ async fn each_command_of_an_operator_leaves_its_rows_and_what_only_looks_leaves_
             false,
             vec![void("voiding.create", None, "refused", Some("unknown-item"))],
         ),
+        ([&closed[..], &["--dry-run"]].concat(), true, vec![]),
+        (
+            [&closed[..], &["--out", folder, "--apply"]].concat(),
+            true,
+            vec![
+                archive("archive.run", "archive:1", "begun"),
+                archive("archive.run", "archive:1", "done"),
+                archive("archive.drop", "archive:1", "begun"),
+                archive("archive.drop", "archive:1", "done"),
+            ],
+        ),
+        (
+            [&closed[..], &["--out", folder, "--apply"]].concat(),
+            false,
+            vec![of(
+                "tally archive",
+                "archive.run",
+                None,
+                "refused",
+                Some("invalid-value"),
+            )],
+        ),
+        (
+            vec!["archive", "cancel", "1"],
+            false,
+            vec![of(
+                "tally archive",
+                "archive.cancel",
+                Some("archive:1"),
+                "refused",
+                Some("invalid-value"),
+            )],
+        ),
+        (vec!["archive", "list"], true, vec![]),
     ];
     for (arguments, done, expected) in cases {
         let (did, said) = operator_does(&tally, &arguments).await;
