@@ -9,7 +9,7 @@ use crate::helpers::stores::{blocker, until_blocked};
 use crate::helpers::tally::Tally;
 
 /// How often a voiding and an archive begin at once.
-const ROUNDS: usize = 12;
+const ROUNDS: usize = 6;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_archive_has_the_votes_that_were_granted_before_it_began_and_waits_for_their_commit() {
