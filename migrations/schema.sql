@@ -408,7 +408,8 @@ CREATE INDEX vote_created_at ON vote USING brin (created_at timestamptz_minmax_m
 CREATE INDEX vote_in_poll ON vote USING btree (poll_id, voter_id, item_id, change_number) WHERE poll_id IS NOT NULL;
 CREATE UNIQUE INDEX vote_number ON vote USING btree (item_id, number) WHERE number IS NOT NULL;
 CREATE UNIQUE INDEX vote_once ON vote USING btree (item_id, voter_id, change_number) WHERE voter_id IS NOT NULL;
-CREATE TRIGGER vote_is_append_only BEFORE UPDATE OR TRUNCATE ON vote FOR EACH STATEMENT EXECUTE FUNCTION vote_is_append_only();
+CREATE TRIGGER vote_changes_only_its_voter BEFORE UPDATE ON vote FOR EACH ROW EXECUTE FUNCTION vote_is_append_only();
+CREATE TRIGGER vote_is_append_only BEFORE TRUNCATE ON vote FOR EACH STATEMENT EXECUTE FUNCTION vote_is_append_only();
 CREATE TRIGGER vote_is_archived_first AFTER DELETE ON vote REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION vote_is_archived_first();
 
 create table vote_address (
@@ -426,6 +427,29 @@ create table vote_api_key (
     vote_ids int8multirange not null
 );
 CREATE INDEX vote_api_key_block ON vote_api_key USING btree (block);
+
+create table voter_edit (
+    id bigint not null generated always as identity (sequence name voter_edit_id_seq start 1 increment 1 cache 1),
+    kind text not null,
+    from_voter_id text collate "C",
+    to_voter_id text collate "C" not null,
+    created_at timestamp with time zone not null default now(),
+    until_vote_id bigint not null,
+    looked_vote_id bigint not null default 0,
+    has_votes boolean not null default false,
+    is_taken boolean not null default false,
+    done_vote_id bigint not null default 0,
+    moved_rows bigint not null default 0,
+    taken_back_votes bigint not null default 0,
+    ended_at timestamp with time zone,
+    is_refused boolean not null default false,
+    constraint voter_edit_pkey PRIMARY KEY (id),
+    constraint voter_edit_from_length CHECK (octet_length(from_voter_id) >= 1 AND octet_length(from_voter_id) <= 128),
+    constraint voter_edit_kind CHECK (kind = ANY (ARRAY['rename'::text, 'merge'::text, 'erase'::text])),
+    constraint voter_edit_of_two CHECK (from_voter_id <> to_voter_id),
+    constraint voter_edit_to_length CHECK (octet_length(to_voter_id) >= 1 AND octet_length(to_voter_id) <= 128)
+);
+CREATE INDEX voter_edit_under_way ON voter_edit USING btree (id) WHERE ended_at IS NULL;
 
 create table watermark (
     one boolean not null default true,
@@ -486,11 +510,13 @@ alter table voided add constraint voided_voiding_id_fkey FOREIGN KEY (voiding_id
 -- cancel_archive(p_archive bigint, p_act text) returns boolean: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- cast_votes(p_request integer[], p_poll bigint[], p_item bigint[], p_voter text[], p_value smallint[], p_keep boolean[], p_whole boolean[], p_ballot bytea[] DEFAULT NULL::bytea[], p_key bytea[] DEFAULT NULL::bytea[], p_body bytea[] DEFAULT NULL::bytea[], OUT xid bigint, OUT outcomes text[], OUT row_requests integer[], OUT row_items bigint[], OUT row_values smallint[], OUT row_changes smallint[], OUT row_numbers bigint[], OUT row_ids bigint[], OUT row_is_new boolean[], OUT hidden_items bigint[]) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
 -- check_archive(p_archive bigint, p_hash bytea, p_bytes bigint, p_votes bigint, p_net bigint, p_first bigint, p_last bigint) returns void: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=on, not for everyone
+-- create_voter_edit(p_kind text, p_from text, p_to text, p_until bigint, p_act text, OUT edit bigint, OUT is_new boolean, OUT why text, OUT other bigint) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- decide_votes(p_request integer[], p_poll bigint[], p_item bigint[], p_voter text[], p_value smallint[], p_keep boolean[], p_whole boolean[], p_ballot bytea[] DEFAULT NULL::bytea[], p_key bytea[] DEFAULT NULL::bytea[], p_body bytea[] DEFAULT NULL::bytea[], OUT xid bigint, OUT outcomes text[], OUT row_requests integer[], OUT row_items bigint[], OUT row_values smallint[], OUT row_changes smallint[], OUT row_numbers bigint[], OUT row_ids bigint[], OUT row_is_new boolean[], OUT hidden_items bigint[]) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
 -- drop_archived(p_archive bigint, p_hash bytea, p_limit_ids bigint, OUT up_to bigint, OUT dropped bigint, OUT is_end boolean) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
 -- edit_item(p_item bigint, p_name text, p_is_hidden boolean, p_sets_opens_at boolean, p_opens_at timestamp with time zone, p_sets_closes_at boolean, p_closes_at timestamp with time zone) returns text: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- edit_poll(p_poll bigint, p_title text, p_is_hidden boolean, p_sets_opens_at boolean, p_opens_at timestamp with time zone, p_sets_closes_at boolean, p_closes_at timestamp with time zone) returns text: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- edit_times(p_rule bigint, p_sets_opens_at boolean, p_opens_at timestamp with time zone, p_sets_closes_at boolean, p_closes_at timestamp with time zone) returns text: plpgsql, volatile, not for everyone
+-- edit_voter(p_edit bigint, p_limit_ids bigint, p_limit_rows integer, OUT xid bigint, OUT items bigint[], OUT nets bigint[], OUT downs bigint[]) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
 -- end_api_key(p_id bigint) returns text: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- events_are_made() returns boolean: sql, stable, security definer, with search_path=public, pg_temp, not for everyone
 -- import_items(p_items jsonb, OUT whys text[], OUT created bigint) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
@@ -518,7 +544,7 @@ alter table voided add constraint voided_voiding_id_fkey FOREIGN KEY (voiding_id
 -- use_api_key(p_hash bytea, OUT scopes text[], OUT left_micros bigint, OUT id bigint) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- void_votes(p_voiding bigint, p_limit_votes integer, p_limit_ids bigint, OUT xid bigint, OUT up_to bigint, OUT voided_votes integer, OUT items bigint[], OUT nets bigint[], OUT downs bigint[]) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
 -- vote_ids_are_new(lowest bigint) returns boolean: plpgsql, volatile
--- vote_is_append_only() returns trigger: plpgsql, volatile
+-- vote_is_append_only() returns trigger: plpgsql, volatile, with search_path=public, pg_temp
 -- vote_is_archived_first() returns trigger: plpgsql, volatile, with search_path=public, pg_temp
 -- votes_to_void(p_voter text, p_item bigint, p_from timestamp with time zone, p_until timestamp with time zone, p_addresses bytea[], p_api_key bigint, p_after bigint, p_until_vote bigint, p_limit_votes integer, p_limit_ids bigint, OUT up_to bigint, OUT ids bigint[]) returns record: plpgsql, volatile, not for everyone
 -- want_events(p_thresholds bigint[]) returns void: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
