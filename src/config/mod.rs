@@ -115,8 +115,9 @@ pub struct Worker {
     #[command(flatten)]
     pub audit: Audit,
 
+    // In a box: the commands of `tally` are of much the same size.
     #[command(flatten)]
-    pub webhook: Webhook,
+    pub webhook: Box<Webhook>,
 
     /// The longest time for the last flush, after SIGTERM or Ctrl-C
     #[arg(long, env = "TALLY_LAST_FLUSH_LIMIT", default_value = "20s", value_parser = duration, value_name = "DURATION")]

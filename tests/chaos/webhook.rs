@@ -36,11 +36,11 @@ const MISSING: &str = "
     union all
     select format('there is no event that voiding %s is done', id) from voiding
     where done_vote_id >= until_vote_id
-      and not exists (select from event where once_key = 'voiding.done:' || id)
+      and not exists (select from event where once_key = 'voiding.done:' || voiding.id)
     union all
     select format('there is no event that poll %s is final', id) from rule
     where title is not null and closes_at between (select since from outbox) and clock_timestamp()
-      and not exists (select from event where once_key = 'poll.final:' || id)";
+      and not exists (select from event where once_key = 'poll.final:' || rule.id)";
 
 /// The receiver of a round.
 pub struct Webhook(Receiver);
