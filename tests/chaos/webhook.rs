@@ -34,11 +34,11 @@ const MISSING: &str = "
     where taken >= max_votes
       and not exists (select from event where kind = 'item.full' and subject = 'item:' || item_id)
     union all
-    select format('there is no event that voiding %s is done', id) from voiding
+    select format('there is no event that voiding %s is done', voiding.id) from voiding
     where done_vote_id >= until_vote_id
       and not exists (select from event where once_key = 'voiding.done:' || voiding.id)
     union all
-    select format('there is no event that poll %s is final', id) from rule
+    select format('there is no event that poll %s is final', rule.id) from rule
     where title is not null and closes_at between (select since from outbox) and clock_timestamp()
       and not exists (select from event where once_key = 'poll.final:' || rule.id)";
 
