@@ -209,7 +209,7 @@ async fn make_what_examples_name(tally: &Tally) {
         (StatusCode::ACCEPTED, &json!(1)),
         "{voiding}"
     );
-    let edit = json!({ "kind": "erase", "voter_id": "nobody", "dry_run": false });
+    let edit = json!({ "kind": "erase", "voter_id": "nobody else", "dry_run": false });
     let (status, edit) = tally.post("/v1/voter-edits", &edit).await;
     assert_eq!((status, &edit["id"]), (StatusCode::ACCEPTED, &json!(1)), "{edit}");
     eventually("the voiding and the edit are done", async || {

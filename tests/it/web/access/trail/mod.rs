@@ -236,7 +236,7 @@ async fn each_administrative_request_leaves_one_row_if_it_is_done_or_refused_and
         ask(Method::GET, "/v1/api-keys", Some(&admin_key), None).await;
         assert_eq!(since(&tally.pool, &mut seen).await, [], "a read");
     }
-    assert_eq!(acts, 15);
+    assert_eq!(acts, 17);
 }
 
 /// The details of the only act of this kind.
