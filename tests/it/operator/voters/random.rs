@@ -25,9 +25,12 @@ struct Held {
     max_choices: Option<i16>,
 }
 
+/// As [`Held`], in its order.
+type HeldRow = (i64, String, i64, i64, Option<i64>, Option<i16>);
+
 /// All votes of voters that are held, the oldest first.
 async fn held(pool: &PgPool) -> Vec<Held> {
-    let rows: Vec<(i64, String, i64, i64, Option<i64>, Option<i16>)> = sqlx::query_as(
+    let rows: Vec<HeldRow> = sqlx::query_as(
         "select max(vote.id), voter_id, item_id, sum(value), vote.poll_id, rule.max_choices
          from vote left join rule on rule.id = vote.poll_id
          where voter_id is not null
