@@ -155,13 +155,12 @@ create table voter_edit (
     id               bigint generated always as identity primary key,
     kind             text not null
                      constraint voter_edit_kind check (kind in ('rename', 'merge', 'erase')),
-    -- Whose votes they were. Null: the voter was erased since.
+    -- Whose votes they were. Null: the voter was erased since. The same as to_voter_id: the voter got this id back.
     from_voter_id    text collate "C"
                      constraint voter_edit_from_length check (octet_length(from_voter_id) between 1 and 128),
     -- Whose they are now. Of an erased voter: `erased-` and 32 random hexadecimal digits.
     to_voter_id      text collate "C" not null
                      constraint voter_edit_to_length check (octet_length(to_voter_id) between 1 and 128),
-    constraint voter_edit_of_two check (from_voter_id <> to_voter_id),
     created_at       timestamptz not null default now(),
     -- The last vote that it concerns. Later votes stay as they are.
     until_vote_id    bigint not null,

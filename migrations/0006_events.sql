@@ -67,5 +67,13 @@ create table full_item (
     item_id bigint primary key
 );
 
+-- Thresholds that items have reached: each has its event once, also after that is deleted.
+create table reached_threshold (
+    -- No foreign key: as in full_item.
+    item_id   bigint,
+    threshold bigint,
+    primary key (item_id, threshold)
+);
+
 -- Polls by when they close.
 create index rule_closing on rule (closes_at) where title is not null and closes_at is not null;

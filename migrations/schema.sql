@@ -306,6 +306,12 @@ create table place (
     constraint place_taken CHECK (taken >= 0)
 ) with (fillfactor=50);
 
+create table reached_threshold (
+    item_id bigint not null,
+    threshold bigint not null,
+    constraint reached_threshold_pkey PRIMARY KEY (item_id, threshold)
+);
+
 create table recent_change (
     item_id bigint not null,
     starts_at timestamp with time zone not null,
@@ -446,7 +452,6 @@ create table voter_edit (
     constraint voter_edit_pkey PRIMARY KEY (id),
     constraint voter_edit_from_length CHECK (octet_length(from_voter_id) >= 1 AND octet_length(from_voter_id) <= 128),
     constraint voter_edit_kind CHECK (kind = ANY (ARRAY['rename'::text, 'merge'::text, 'erase'::text])),
-    constraint voter_edit_of_two CHECK (from_voter_id <> to_voter_id),
     constraint voter_edit_to_length CHECK (octet_length(to_voter_id) >= 1 AND octet_length(to_voter_id) <= 128)
 );
 CREATE INDEX voter_edit_under_way ON voter_edit USING btree (id) WHERE ended_at IS NULL;

@@ -17,6 +17,9 @@ language plpgsql as $$
 declare
     held voter_edit%rowtype;
 begin
+    if p_from = p_to then
+        raise exception 'a voter is not edited into itself' using errcode = 'invalid_parameter_value';
+    end if;
     is_new := false;
     perform pg_advisory_xact_lock(7416153282);
     select * into held from voter_edit

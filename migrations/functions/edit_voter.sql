@@ -34,6 +34,8 @@ declare
     lowest bigint;
     standing record;
     moved bigint;
+    -- All that an erased voter was called.
+    names text[];
 begin
     items := '{}'; nets := '{}'; downs := '{}';
     perform pg_advisory_xact_lock(7416153282);
@@ -171,16 +173,17 @@ begin
         loop
             update vote set change_number = vote.change_number + standing.total where vote.id = standing.id;
         end loop;
-        with changed as (
+        with own as materialized (
+            -- Counted once for each item, and not again for each row.
+            select given.id as item_id,
+                   (select count(*) from vote
+                    where vote.item_id = given.id and vote.voter_id = held.to_voter_id) as others
+            from unnest(found_items) as given (id)
+        ), changed as (
             update vote
             set voter_id = held.to_voter_id,
                 change_number = vote.change_number + case when own.others % 2 = 0 then own.others else 0 end
-            from (
-                select given.id as item_id,
-                       (select count(*) from vote
-                        where vote.item_id = given.id and vote.voter_id = held.to_voter_id) as others
-                from unnest(found_items) as given (id)
-            ) as own
+            from own
             where vote.item_id = own.item_id and vote.voter_id = held.from_voter_id
             returning vote.id
         ), forgotten as (
@@ -211,8 +214,13 @@ begin
             from voter_edit as earlier
             where earlier.to_voter_id = held.to_voter_id and earlier.id <> p_edit and not earlier.is_refused
               and voiding.voter_id = earlier.from_voter_id and voiding.created_at < earlier.ended_at;
-            update voter_edit set from_voter_id = null
-            where voter_edit.to_voter_id = held.to_voter_id or voter_edit.from_voter_id = held.from_voter_id;
+            names := array(
+                select voter_edit.from_voter_id from voter_edit
+                where voter_edit.to_voter_id = held.to_voter_id and not voter_edit.is_refused
+                union select held.from_voter_id);
+            update voter_edit set from_voter_id = null, to_voter_id = held.to_voter_id
+            where voter_edit.to_voter_id = held.to_voter_id
+               or voter_edit.is_refused and (voter_edit.from_voter_id = any(names) or voter_edit.to_voter_id = any(names));
         end if;
         update voter_edit set ended_at = clock_timestamp() where voter_edit.id = p_edit;
     end if;

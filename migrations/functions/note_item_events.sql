@@ -1,12 +1,12 @@
 -- Makes the events of items whose votes a roll-up has just added to their audited counts, in its transaction: counts
 -- that reached a threshold, and items that take no more votes.
 --
--- A threshold is reached once: the event of an item whose count falls and rises again is there. An item is full again
+-- A threshold is reached once, also if the count falls and rises again (`reached_threshold`). An item is full again
 -- once a roll-up has seen it with a free place. The places are those of now, which may be of later votes: each later vote
 -- has a roll-up that looks again. Counts of polls with hidden results stay hidden until the poll closes.
 --
 -- p_items: the items, each once. p_nets: by how much the roll-up changed the count of each.
--- Called by workers that hold the job roll_up, one at a time. Locks: rows of `full_item`.
+-- Called by workers that hold the job roll_up, one at a time. Locks: rows of `full_item` and `reached_threshold`.
 create or replace function note_item_events(p_items bigint[], p_nets bigint[]) returns void
 security definer
 language plpgsql as $$
@@ -14,11 +14,7 @@ declare
     made_total bigint;
 begin
     if not events_are_made() then return; end if;
-    perform note_event(
-        'item.threshold', 'item:' || one.id, one.id || ':' || one.threshold,
-        jsonb_strip_nulls(jsonb_build_object(
-            'item_id', one.id, 'key', one.key, 'threshold', one.threshold, 'vote_count', one.vote_count)))
-    from (
+    with crossed as materialized (
         select item.id, item.key, threshold, audited_count.vote_count
         from unnest(p_items, p_nets) as given (item_id, net)
         cross join (select unnest(outbox.thresholds) as threshold from outbox) as wanted
@@ -28,8 +24,24 @@ begin
           and not exists (
               select from rule
               where rule.id = item.rule_id and not rule.shows_results and rule.closes_at > clock_timestamp())
-        order by item.id, threshold
-    ) as one;
+    ), newly as (
+        insert into reached_threshold (item_id, threshold)
+        select crossed.id, crossed.threshold from crossed order by crossed.id, crossed.threshold
+        on conflict (item_id, threshold) do nothing
+        returning item_id, threshold
+    ), made as (
+        select note_event(
+            'item.threshold', 'item:' || one.id, one.id || ':' || one.threshold,
+            jsonb_strip_nulls(jsonb_build_object(
+                'item_id', one.id, 'key', one.key, 'threshold', one.threshold, 'vote_count', one.vote_count)))
+        from (
+            select crossed.*
+            from newly join crossed on crossed.id = newly.item_id and crossed.threshold = newly.threshold
+            order by crossed.id, crossed.threshold
+        ) as one
+    )
+    -- All of it is read, so that all of it is made.
+    select count(*) into made_total from made;
     with looked as materialized (
         select place.item_id, place.max_votes, place.taken >= place.max_votes as is_full
         from unnest(p_items) as given (item_id)

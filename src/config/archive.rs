@@ -61,7 +61,7 @@ pub struct ArchiveRun {
     pub poll: Vec<Reference<PollId>>,
 
     /// The folder for the file
-    #[arg(long, value_parser = super::values::path, value_name = "FOLDER", required_unless_present = "dry_run")]
+    #[arg(long, value_parser = super::values::path, value_name = "FOLDER")]
     pub out: Option<PathBuf>,
 
     /// Write the file, check it, and drop the votes; without this, only say what would be archived

@@ -64,11 +64,11 @@ pub struct NewVoterEdit {
 /// Why there is no such edit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidVoterEdit {
-    #[error("to_voter_id is missing; renaming and merging take one")]
+    #[error("the other voter id is missing; renaming and merging take one")]
     NoOther,
-    #[error("to_voter_id is set; erasing takes none, since a random id takes the voter's place")]
+    #[error("the other voter id is set; erasing takes none, since a random id takes the voter's place")]
     Other,
-    #[error("to_voter_id is the voter's own id; it takes another one")]
+    #[error("the other voter id is the voter's own id; it takes another one")]
     Same,
 }
 

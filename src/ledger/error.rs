@@ -28,6 +28,11 @@ pub enum LedgerError {
     /// From creating an item or a poll.
     #[error("a server of a version without rules is connected: stop it before the first rule is created")]
     OlderServers,
+    /// From creating a voiding.
+    #[error(
+        "edit {0} of this voter is not done: some of the votes have another voter id already; tally voter list shows it"
+    )]
+    VoterEditUnderWay(i64),
     /// From deciding a vote.
     #[error("Postgres answered a request for a vote with {0:?}, which this version does not know")]
     Decision(String),

@@ -245,6 +245,9 @@ impl OperatorLedger {
     }
 
     /// Creates a voiding of votes up to `until`. It voids nothing yet.
+    ///
+    /// # Errors
+    /// When an edit of its voter is not done: some of the votes have another voter id already.
     pub async fn create_voiding(
         &self,
         filter: &VoteFilter,
@@ -263,21 +266,40 @@ impl OperatorLedger {
             "until_vote_id": until.get(),
         }));
         let addresses = addresses_of(filter);
-        let made = sqlx::query_file!(
-            "src/ledger/sql/create_voiding.sql",
-            filter.voter_id.as_ref().map(VoterId::as_str),
-            filter.item_id.map(ItemId::get),
-            filter.cast_from.map(Moment::micros),
-            filter.cast_until.map(Moment::micros),
-            reason,
-            until.get(),
-            act.to_json(),
-            addresses.as_deref() as Option<&[&[u8]]>,
-            filter.api_key.map(|key| key.0)
-        )
-        .fetch_one(self.server.pool())
-        .await?;
-        Ok(VoidingId(made.id))
+        let voter = filter.voter_id.as_ref().map(VoterId::as_str);
+        let mut transaction = self.server.pool().begin().await?;
+        let creating = async {
+            // Edits of voters are created under this lock, too (create_voter_edit).
+            sqlx::query!("select pg_advisory_xact_lock(7416153282)")
+                .execute(&mut *transaction)
+                .await?;
+            let under_way = sqlx::query_scalar!(
+                "select id from voter_edit where ended_at is null and $1 in (from_voter_id, to_voter_id) limit 1",
+                voter
+            )
+            .fetch_optional(&mut *transaction)
+            .await?;
+            if let Some(edit) = under_way {
+                return Err(LedgerError::VoterEditUnderWay(edit));
+            }
+            let made = sqlx::query_file!(
+                "src/ledger/sql/create_voiding.sql",
+                voter,
+                filter.item_id.map(ItemId::get),
+                filter.cast_from.map(Moment::micros),
+                filter.cast_until.map(Moment::micros),
+                reason,
+                until.get(),
+                act.to_json(),
+                addresses.as_deref() as Option<&[&[u8]]>,
+                filter.api_key.map(|key| key.0)
+            )
+            .fetch_one(&mut *transaction)
+            .await?;
+            Ok(VoidingId(made.id))
+        };
+        let made = creating.await;
+        transaction.end(made).await
     }
 
     /// This voiding; `None`: there is none with this id.

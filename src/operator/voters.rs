@@ -39,13 +39,17 @@ async fn run(command: &Voter, ledger: &OperatorLedger) -> anyhow::Result<bool> {
     if let Some((kind, from, to, options)) = command.edit() {
         let new = NewVoterEdit::new(kind, from.clone(), to.cloned());
         let new = new.map_err(|error| CommandRefusal::because("invalid-value", error.to_string()))?;
+        warn_of_archived(ledger).await?;
         return match options.apply {
             true => edit(ledger, &new, options).await,
             false => dry_run(ledger, &new, options).await,
         };
     }
     match command {
-        Voter::Show(command) => show_voter(ledger, command).await,
+        Voter::Show(command) => {
+            warn_of_archived(ledger).await?;
+            show_voter(ledger, command).await
+        }
         Voter::List(database) => {
             for edit in ledger.voter_edits(None, LIST_LIMIT_EDITS).await? {
                 report(&edit, database.json);
@@ -54,6 +58,17 @@ async fn run(command: &Voter, ledger: &OperatorLedger) -> anyhow::Result<bool> {
         }
         Voter::Rename(_) | Voter::Merge(_) | Voter::Erase(_) => Ok(true),
     }
+}
+
+/// Says that files may have votes of the voter.
+async fn warn_of_archived(ledger: &OperatorLedger) -> anyhow::Result<()> {
+    let archived = ledger.archived_total().await?;
+    if archived > 0 {
+        telemetry::complain(format_args!(
+            "{archived} votes are archived: what files have of this voter is neither shown nor changed"
+        ));
+    }
+    Ok(())
 }
 
 async fn show_voter(ledger: &OperatorLedger, command: &VoterShow) -> anyhow::Result<bool> {

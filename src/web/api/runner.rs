@@ -128,7 +128,7 @@ impl<W: Work> Runner<W> {
     pub async fn stop(&self, limit: Duration) {
         self.0.stop.send_replace(true);
         if timeout(limit, self.0.idle.closed()).await.is_err() {
-            tracing::warn!("a {} did not end in time: recovery counts the rest", W::WHAT);
+            tracing::warn!("did not end in time, and recovery counts the rest: {}", W::WHAT);
         }
     }
 }
@@ -145,12 +145,12 @@ impl<W: Work> WorkPlace<W> {
             let stop = async move { drop(stopping.wait_for(|stop| *stop).await) };
             let id = work.id();
             match work.run(ledger, inner.redis.clone(), stop).await {
-                Ended::Done => tracing::info!(id, ?work, "a {} is done", W::WHAT),
+                Ended::Done => tracing::info!(id, ?work, "done: {}", W::WHAT),
                 Ended::Stopped => {
-                    tracing::info!(id, "the server is stopping: the {} can be resumed", W::WHAT);
+                    tracing::info!(id, "the server is stopping, and this can be resumed: {}", W::WHAT);
                 }
                 Ended::Failed(error) => {
-                    tracing::error!(%error, id, "a {} failed: it can be resumed", W::WHAT);
+                    tracing::error!(%error, id, "failed, and can be resumed: {}", W::WHAT);
                 }
             }
             drop(self);

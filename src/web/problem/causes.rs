@@ -139,6 +139,12 @@ impl From<LedgerError> for Problem {
             let detail = "Servers of a version without rules are connected; stop them and try again.";
             return Self::new(Kind::OlderServers, detail);
         }
+        if let LedgerError::VoterEditUnderWay(id) = error {
+            let detail = format!(
+                "The edit {id} of this voter is not done; POST /v1/voter-edits/{id}/resume resumes it."
+            );
+            return Self::new(Kind::VoterEditUnderWay, detail);
+        }
         trouble!(error, %error; "the ledger did not answer a request");
         Self::unavailable("The database is unavailable; try again.")
     }

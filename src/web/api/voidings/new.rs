@@ -216,7 +216,7 @@ pub async fn create(
 
 problems!(
     CreateProblems: WRITES, BODIES, CALLERS, OPERATORS, STORES;
-    BodyTooLarge, UnknownApiKey, UnknownItem, VoidingUnderWay
+    BodyTooLarge, UnknownApiKey, UnknownItem, VoidingUnderWay, VoterEditUnderWay
 );
 
 /// Counts the votes that would be voided, until the time is up.

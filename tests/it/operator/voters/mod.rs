@@ -323,3 +323,82 @@ async fn what_is_not_possible_is_refused_and_changes_nothing() {
         assert!(refused.is_err(), "{statement}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_voter_gets_an_earlier_id_back_and_an_erasure_forgets_all_of_them() {
+    let tally = Tally::start().await;
+    let [item, other] = [tally.item("x").await, tally.item("y").await];
+    tally.vote(item, "name-1").await;
+    tally.vote(other, "name-9").await;
+    for arguments in [
+        &["rename", "name-1", "name-2"][..],
+        &["rename", "name-2", "name-1"],
+        // Somebody has that id.
+        &["rename", "name-1", "name-9"],
+        &["rename", "name-1", "name-3"],
+        &["merge", "name-3", "name-4"],
+        &["merge", "name-4", "name-3"],
+    ] {
+        let (done, _, said) = voter(&tally.stores, &[arguments, &["--apply"]].concat()).await;
+        assert_eq!(done, arguments[2] != "name-9", "{arguments:?}: {said}");
+    }
+    assert_eq!(
+        held(&tally.pool).await,
+        [format!("{item}: name-3 1"), format!("{other}: name-9 1")]
+    );
+    let (done, _, said) = voter(&tally.stores, &["erase", "name-3", "--apply"]).await;
+    assert!(done, "{said}");
+    let left: Vec<String> =
+        sqlx::query_scalar("select voter_edit::text from voter_edit where voter_edit::text like '%name-%'")
+            .fetch_all(&tally.pool)
+            .await
+            .expect("Postgres answers");
+    assert_eq!(left, Vec::<String>::new());
+    assert_rules_hold(&tally.pool).await;
+}
+
+/// One chunk has all rows of a voter on an item.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_voter_with_very_many_rows_on_one_item_is_erased() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    sqlx::query(
+        "insert into vote (item_id, voter_id, value, change_number)
+         select $1, 'ada', 1 - 2 * (n % 2), n from generate_series(0, 29999) as n",
+    )
+    .bind(item.get())
+    .execute(&tally.pool)
+    .await
+    .expect("votes");
+    let (done, erased, said) = voter(&tally.stores, &["erase", "ada", "--apply"]).await;
+    assert!(done, "{said}");
+    assert_eq!(erased["rows"], 30_000, "{erased}");
+    assert_rules_hold(&tally.pool).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_voiding_of_a_voter_begins_while_an_edit_of_that_voter_is_not_done() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.vote(item, "ada").await;
+    sqlx::raw_sql("insert into voter_edit (kind, from_voter_id, to_voter_id, until_vote_id) values ('rename', 'ada', 'bob', 1)")
+        .execute(&tally.pool)
+        .await
+        .expect("an edit");
+    for who in ["ada", "bob"] {
+        let (done, said) = void(&tally, &["--voter", who, "--reason", "x", "--apply"]).await;
+        assert!(
+            !done && said.to_string().contains("edit 1 of this voter is not done"),
+            "{said}"
+        );
+        let body = json!({ "voter_id": who, "reason": "x", "dry_run": false });
+        let (status, said) = tally.post("/v1/voidings", &body).await;
+        assert_eq!(
+            (status, &said["type"]),
+            (StatusCode::CONFLICT, &json!("/problems/voter-edit-under-way"))
+        );
+    }
+    // Another voter's may.
+    let (done, said) = void(&tally, &["--voter", "cy", "--reason", "x", "--apply"]).await;
+    assert!(done, "{said}");
+}

@@ -265,14 +265,15 @@ async fn a_roll_up_that_fails_makes_no_event_and_the_next_one_makes_it_once() {
         data_of(&tally, "item.threshold").await,
         [json!({ "item_id": item, "threshold": 2, "vote_count": 2 })]
     );
-    // The count falls, and rises again.
+    // The event is deleted a week after its delivery; the count falls, and rises again.
+    execute(&tally.pool, "delete from event").await;
     let path = format!("/v1/items/{item}/votes/a");
     let (status, _) = tally.send(Method::DELETE, &path, None).await;
     assert!(status.is_success(), "{status}");
     tally.roll_up_all().await;
     tally.vote(item, "a").await;
     tally.roll_up_all().await;
-    assert_eq!(number(&tally.pool, "kind = 'item.threshold'").await, 1);
+    assert_eq!(number(&tally.pool, "kind = 'item.threshold'").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
