@@ -229,7 +229,7 @@ async fn what_is_open_or_being_voided_is_not_archived_and_each_refusal_says_why(
             "there is no poll key:none",
         ),
         (vec!["run", "--dry-run"], "--closed-before"),
-        (vec!["run", "--item", "key:n"], "--out"),
+        (vec!["run", "--item", "key:n", "--apply"], "--out"),
         (vec!["resume", "7", "--out", "/tmp"], "there is no archive 7"),
         (vec!["cancel", "x"], "it takes an archive's id"),
         (vec!["verify", "/nowhere.csv"], ""),
