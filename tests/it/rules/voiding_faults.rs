@@ -9,7 +9,7 @@ use testkit::proxy::Proxy;
 use tokio::sync::oneshot;
 
 use super::assert_rules_hold;
-use super::voiding::{create_voiding, void, voider};
+use super::voiding::{create_voiding, of_item, void, voider};
 use crate::helpers::eventually;
 use crate::helpers::programs::{TALLY, command_as, start};
 use crate::helpers::stores::{blocker, cut_blocked, pass_next_vote_id, refuse, refuse_no_more};
@@ -65,11 +65,12 @@ async fn a_chunk_whose_connection_is_cut_is_tried_again() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.vote(item, "ada").await;
+    let (ledger, _) = voider(&tally).await;
+    let id = create_voiding(&ledger, &of_item(item)).await;
     // Chunks wait for this lock.
     let held = blocker(&tally.pool, "select pg_advisory_xact_lock(7416153282)").await;
     let mut command = command_as(TALLY, Some((&tally.stores, Role::Operator)));
-    let item_text = item.to_string();
-    command.args(["void", "--item", &item_text, "--reason", "x", "--apply"]);
+    command.args(["void", "--resume", &id.0.to_string()]);
     let mut program = start(command, &tally.stores, "void");
     cut_blocked(&tally.pool, "query like '%void_votes%'").await;
     held.rollback().await.expect("an end");
