@@ -3,13 +3,13 @@
 --
 -- p_kind: rename, merge or erase. p_from: whose votes. p_to: whose they become. p_until: the last vote that
 -- it concerns. p_act: the act to note.
--- Returns the edit and whether it is new; or why there is none: `edit`, another edit of one of these voters has not
+-- Returns the edit; or why there is none: `edit`, another edit of one of these voters has not
 -- ended; `voiding`, a voiding of one of them is not done; `archive`, an archive has not ended. `other` is its id.
 -- Called by operators (`tally voter`, and servers with an operator's login).
 -- Locks: the advisory lock 7416153282, as edit_voter and void_votes do.
 create or replace function create_voter_edit(
     p_kind text, p_from text, p_to text, p_until bigint, p_act text,
-    out edit bigint, out is_new boolean, out why text, out other bigint
+    out edit bigint, out why text, out other bigint
 )
 security definer
 language plpgsql as $$
@@ -20,7 +20,6 @@ begin
     if p_from = p_to then
         raise exception 'a voter is not edited into itself' using errcode = 'invalid_parameter_value';
     end if;
-    is_new := false;
     perform pg_advisory_xact_lock(7416153282);
     select * into held from voter_edit
     where voter_edit.ended_at is null
@@ -55,7 +54,6 @@ begin
     insert into voter_edit (kind, from_voter_id, to_voter_id, until_vote_id)
     values (p_kind, p_from, p_to, p_until)
     returning voter_edit.id into edit;
-    is_new := true;
     perform note_act(p_act, 'voter_edit:' || edit);
 end $$;
 

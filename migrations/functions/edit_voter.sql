@@ -29,8 +29,6 @@ declare
     last_found bigint;
     found_items bigint[];
     found_polls bigint[];
-    -- The votes that are taken back.
-    back bigint[] := '{}';
     lowest bigint;
     standing record;
     moved bigint;
@@ -149,8 +147,8 @@ begin
             )
             select coalesce(array_agg(inserted.item_id), '{}'), coalesce(array_agg(inserted.value), '{}'),
                    coalesce(array_agg(case when inserted.value < 0 then 0 else -1 end), '{}'),
-                   coalesce(array_agg(inserted.id), '{}'), min(inserted.id)
-            into items, nets, downs, back, lowest
+                   min(inserted.id)
+            into items, nets, downs, lowest
             from inserted;
             perform vote_ids_are_new(lowest);
         end if;
@@ -197,7 +195,8 @@ begin
     -- 5. Note it.
     update voter_edit
     set done_vote_id = end_id, moved_rows = voter_edit.moved_rows + coalesce(moved, 0),
-        taken_back_votes = voter_edit.taken_back_votes + cardinality(back)
+        -- One on each of these items.
+        taken_back_votes = voter_edit.taken_back_votes + cardinality(items)
     where voter_edit.id = p_edit;
     if end_id >= held.until_vote_id then
         -- A voiding of a voter who was merged was not one of the other voter's votes.

@@ -12,6 +12,7 @@ mod show;
 #[cfg(test)]
 mod tests;
 pub(crate) mod values;
+pub mod voiding;
 pub mod voters;
 mod webhook;
 
@@ -196,7 +197,7 @@ pub enum Command {
     /// Create ballots; each buys one vote
     Ballots(operator::Ballots),
     /// Void votes that should not have been cast, or undo a voiding
-    Void(operator::Void),
+    Void(voiding::Void),
     /// Show, rename, merge and erase voters
     #[command(subcommand)]
     Voter(voters::Voter),

@@ -11,8 +11,8 @@ use super::safe_vote_id::safe_vote_id;
 use super::server::{ServerLedger, VOID_LIMIT_IDS, VOID_LIMIT_VOTES};
 use super::trail;
 use crate::domain::{
-    Act, ActKind, Actor, AddressHash, ApiKeyHash, ApiKeyId, ItemId, Moment, NewAct, NewApiKey, PostgresRun,
-    Reference, TrailFilter, Voiding, VoidingId, VoteFilter, VoteId, VoterId,
+    Act, ActKind, ActOutcome, Actor, AddressHash, ApiKeyHash, ApiKeyId, ItemId, Moment, NewAct, NewApiKey,
+    PostgresRun, Reference, TrailFilter, Voiding, VoidingId, VoteFilter, VoteId, VoterId,
 };
 
 /// The ledger as the role `tally_operator` may use it. Cheap to clone. Every call fails when
@@ -130,6 +130,32 @@ impl OperatorLedger {
     /// note their acts themselves.
     pub async fn note_act(&self, act: &NewAct, target: Option<&str>) -> Result<i64, LedgerError> {
         trail::note(self.server.pool(), act, target).await
+    }
+
+    /// Notes that work of many transactions begins, before the first of them; returns the row's id.
+    pub async fn note_begun(&self, what: ActKind, target: Option<&str>) -> Result<i64, LedgerError> {
+        let act = self.act(what).outcome(ActOutcome::Begun, None);
+        self.note_act(&act, target).await
+    }
+
+    /// Notes how work ended whose beginning is the row `begun`. `describe` adds to what was done. If the trail
+    /// cannot be written, that is only logged, because the work has ended.
+    pub async fn note_ended<Done, Error>(
+        &self,
+        what: ActKind,
+        begun: i64,
+        target: Option<&str>,
+        ended: &Result<Done, Error>,
+        describe: impl FnOnce(NewAct, &Done) -> NewAct,
+    ) {
+        let act = self.act(what).of(Some(begun));
+        let act = match ended {
+            Ok(done) => describe(act, done),
+            Err(_) => act.outcome(ActOutcome::Failed, None),
+        };
+        if let Err(error) = self.note_act(&act, target).await {
+            tracing::warn!(%error, what = what.name(), "the outcome of an act is not in the trail");
+        }
     }
 
     /// Rows of the trail, the newest first, up to `limit`.

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::show;
 use super::trail::{CommandRefusal, note_refusal};
-use crate::config::operator::Void;
+use crate::config::voiding::Void;
 use crate::domain::{ActKind, AddressHash, Voiding, VoidingId, VoteFilter, VoteId, VoterId, check_reason};
 use crate::ledger::OperatorLedger;
 use crate::live::{Redis, SERVER_ANSWER_LIMIT};

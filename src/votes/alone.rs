@@ -10,14 +10,14 @@ use super::batch::{BatchMetrics, StoredBatch};
 use super::batch_counting::BatchCounting;
 use super::progress_notes::ProgressNotes;
 use crate::domain::{CountDelta, PostgresRun, TransactionId};
-use crate::ledger::{LedgerError, OperatorLedger, VoteWriter};
+use crate::ledger::{InsertError, LedgerError, OperatorLedger, OtherRun, VoteWriter};
 use crate::live::{LiveCounts, LiveError, Redis};
 use crate::telemetry::{Program, name};
 
 /// The most tries of a chunk that Postgres did not store or confirm.
-pub(super) const CHUNK_LIMIT_TRIES: u32 = 10;
+const CHUNK_LIMIT_TRIES: u32 = 10;
 /// The wait between two tries.
-pub(super) const CHUNK_RETRY: Duration = Duration::from_millis(500);
+const CHUNK_RETRY: Duration = Duration::from_millis(500);
 /// How long the program waits for Redis before it begins. Without Redis it goes on, and a sync worker
 /// rebuilds the counts.
 const REDIS_LIMIT: Duration = Duration::from_secs(5);
@@ -75,6 +75,27 @@ impl ChunkWriter {
         }
         self.writer.end_batch();
     }
+}
+
+/// Waits until a chunk that Postgres did not store, or did not confirm, may be tried again. `tries`: how often it
+/// was tried.
+///
+/// # Errors
+/// When it was tried often enough, or its ids are those of another run of Postgres.
+pub(super) async fn before_next_try<E>(tries: &mut u32, error: InsertError) -> Result<(), E>
+where
+    E: From<LedgerError> + From<InsertError>,
+{
+    if error.is_of_other_run() {
+        return Err(LedgerError::from(OtherRun).into());
+    }
+    if *tries >= CHUNK_LIMIT_TRIES {
+        return Err(error.into());
+    }
+    *tries += 1;
+    tracing::warn!(%error, "Postgres did not store a chunk, or did not confirm it; trying again");
+    sleep(CHUNK_RETRY).await;
+    Ok(())
 }
 
 /// The program was asked to stop.

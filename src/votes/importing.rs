@@ -1,11 +1,11 @@
 //! Imports votes, chunk after chunk. Each chunk is stored and counted like a batch of votes.
 
 use std::collections::HashSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
-use super::alone::{CHUNK_LIMIT_TRIES, CHUNK_RETRY, ChunkWriter, Stopped, alone};
+use super::alone::{ChunkWriter, Stopped, alone, before_next_try};
 use crate::domain::{Import, ImportedVote};
-use crate::ledger::{ImportChunk, ImportOutcome, InsertError, LedgerError, OperatorLedger, OtherRun};
+use crate::ledger::{ImportChunk, ImportOutcome, InsertError, LedgerError, OperatorLedger};
 use crate::live::{LiveError, Redis};
 
 /// The most votes of one chunk. Voters under the same rules wait for it.
@@ -22,7 +22,7 @@ pub enum ImportError {
     #[error("{0}")]
     Live(#[from] LiveError),
     #[error("{0}")]
-    Chunk(#[source] InsertError),
+    Chunk(#[from] InsertError),
     #[error("another program goes on with this import")]
     Elsewhere,
     #[error("the file cannot be read on: {0}")]
@@ -199,7 +199,6 @@ async fn store(
         match stored {
             Ok(ImportOutcome::Stored { .. }) => return Ok(Vec::new()),
             Ok(ImportOutcome::Refused(lines)) => return Ok(lines),
-            Err(error) if error.is_of_other_run() => return Err(LedgerError::from(OtherRun).into()),
             Err(error) if error.is_of_other_state() => {
                 let import = ledger.import(chunk.import).await?;
                 // Recovery counts it.
@@ -208,13 +207,10 @@ async fn store(
                 }
                 return Err(ImportError::Elsewhere);
             }
-            Err(error) if tries < CHUNK_LIMIT_TRIES => {
-                tries += 1;
+            Err(error) => {
                 may_be_stored |= matches!(error, InsertError::Unknown(_));
-                tracing::warn!(%error, "Postgres did not store a chunk, or did not confirm it; trying again");
-                sleep(CHUNK_RETRY).await;
+                before_next_try::<ImportError>(&mut tries, error).await?;
             }
-            Err(error) => return Err(ImportError::Chunk(error)),
         }
     }
 }

@@ -3,11 +3,11 @@
 //! votes of its voters.
 
 use serde_json::json;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
-use super::alone::{CHUNK_LIMIT_TRIES, CHUNK_RETRY, ChunkWriter, Stopped, alone};
-use crate::domain::{ActKind, ActOutcome, VoterEdit, VoterEditId};
-use crate::ledger::{InsertError, LedgerError, OperatorLedger, OtherRun};
+use super::alone::{ChunkWriter, Stopped, alone, before_next_try};
+use crate::domain::{ActKind, ActOutcome, NewAct, VoterEdit, VoterEditId};
+use crate::ledger::{InsertError, LedgerError, OperatorLedger};
 use crate::live::{LiveError, Redis};
 
 /// Why an edit did not reach its end. What is done stays done, and the edit can be resumed.
@@ -18,7 +18,7 @@ pub enum VoterEditError {
     #[error("{0}")]
     Live(#[from] LiveError),
     #[error("{0}")]
-    Chunk(#[source] InsertError),
+    Chunk(#[from] InsertError),
     #[error("there is no edit {}", .0.0)]
     Unknown(VoterEditId),
     #[error("the new voter id has votes")]
@@ -62,25 +62,21 @@ pub async fn run_voter_edit(
     stop: impl Future<Output = ()>,
     on_chunk: impl FnMut(&VoterEdit),
 ) -> Result<VoterEdit, VoterEditError> {
-    // An edit takes many transactions, so its beginning is noted before the first of them.
     let what = ActKind::VoterEditRun;
-    let begun = ledger.act(what).outcome(ActOutcome::Begun, None);
     let target = format!("voter_edit:{}", id.0);
-    let begun_id = ledger.note_act(&begun, Some(&target)).await?;
+    let begun = ledger.note_begun(what, Some(&target)).await?;
     let ended = chunks(ledger, redis, id, stop, on_chunk).await;
-    let act = ledger.act(what).of(Some(begun_id));
-    let act = match &ended {
-        Ok(edit) if edit.is_refused => act.outcome(ActOutcome::Refused, Some("voter-taken")),
-        Ok(edit) => act.details(json!({
+    let describe = |act: NewAct, edit: &VoterEdit| match edit.is_refused {
+        true => act.outcome(ActOutcome::Refused, Some("voter-taken")),
+        false => act.details(json!({
             "kind": edit.kind.name(),
             "moved_rows": edit.moved_rows,
             "taken_back_votes": edit.taken_back_votes,
         })),
-        Err(_) => act.outcome(ActOutcome::Failed, None),
     };
-    if let Err(error) = ledger.note_act(&act, Some(&target)).await {
-        tracing::warn!(%error, what = what.name(), "the outcome of an act is not in the trail");
-    }
+    ledger
+        .note_ended(what, begun, Some(&target), &ended, describe)
+        .await;
     ended
 }
 
@@ -115,15 +111,9 @@ async fn chunk(writer: &mut ChunkWriter, id: VoterEditId) -> Result<(), VoterEdi
     loop {
         match writer.voter_edit_chunk(id).await {
             Ok(()) => return Ok(()),
-            Err(error) if error.is_of_other_run() => return Err(LedgerError::from(OtherRun).into()),
             // Whether or not the chunk is stored, the next try goes on after it. One of the voters may just have
             // voted: then the next try sees it.
-            Err(error) if tries < CHUNK_LIMIT_TRIES => {
-                tries += 1;
-                tracing::warn!(%error, "Postgres did not store a chunk, or did not confirm it; trying again");
-                sleep(CHUNK_RETRY).await;
-            }
-            Err(error) => return Err(VoterEditError::Chunk(error)),
+            Err(error) => before_next_try::<VoterEditError>(&mut tries, error).await?,
         }
     }
 }

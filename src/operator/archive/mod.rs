@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep};
 use super::show;
 use super::trail::{CommandRefusal, note_refusal};
 use crate::config::archive::{Archive as Command, ArchiveCancel, ArchiveRun};
-use crate::domain::{ActKind, ActOutcome, Archive, ArchiveId, ArchiveState, CheckedFile};
+use crate::domain::{ActKind, ActOutcome, Archive, ArchiveId, ArchiveState, CheckedFile, NewAct};
 use crate::ledger::ArchiveLedger;
 use crate::{shutdown, telemetry};
 use file::{Place, hexadecimal};
@@ -244,20 +244,14 @@ async fn noted<Done>(
     let target = target(id);
     let begun = match begun {
         Some(begun) => begun,
-        None => {
-            let act = ledger.operator.act(what).outcome(ActOutcome::Begun, None);
-            ledger.operator.note_act(&act, Some(&target)).await?
-        }
+        None => ledger.operator.note_begun(what, Some(&target)).await?,
     };
     let ended = part.await;
-    let act = ledger.operator.act(what).of(Some(begun));
-    let act = match &ended {
-        Ok((_, details)) => act.details(details.clone()),
-        Err(_) => act.outcome(ActOutcome::Failed, None),
-    };
-    if let Err(error) = ledger.operator.note_act(&act, Some(&target)).await {
-        tracing::warn!(%error, what = what.name(), "the outcome of an act is not in the trail");
-    }
+    let describe = |act: NewAct, (_, details): &(Done, Value)| act.details(details.clone());
+    let operator = &ledger.operator;
+    operator
+        .note_ended(what, begun, Some(&target), &ended, describe)
+        .await;
     ended.map(|(done, _)| done)
 }
 

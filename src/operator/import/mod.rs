@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::show;
 use crate::config::data::{Import as Command, ImportFile, ImportVotes};
-use crate::domain::{ActKind, ActOutcome, Import, ImportId, ItemKey, ItemName};
+use crate::domain::{ActKind, Import, ImportId, ItemKey, ItemName, NewAct};
 use crate::files;
 use crate::ledger::{Created, ExportFormat, ImportSource, NewImport, OperatorLedger};
 use crate::live::{Redis, SERVER_ANSWER_LIMIT};
@@ -47,28 +47,18 @@ pub async fn import(command: Command) -> anyhow::Result<bool> {
         Command::Items(file) => (ActKind::ItemsImport, file.dry_run),
         Command::Polls(file) => (ActKind::PollsImport, file.dry_run),
     };
-    // An import takes many transactions, so its beginning is noted before the first of them.
     let begun = match is_dry_run {
         true => None,
-        false => {
-            let act = ledger.act(what).outcome(ActOutcome::Begun, None);
-            Some(ledger.note_act(&act, None).await?)
-        }
+        false => Some(ledger.note_begun(what, None).await?),
     };
     let ended = match &command {
         Command::Votes(command) => import_votes(&ledger, command).await,
         Command::Items(file) => import_rows(&ledger, file, Table::Items).await,
         Command::Polls(file) => import_rows(&ledger, file, Table::Polls).await,
     };
-    let act = ledger.act(what).of(begun);
-    let act = match &ended {
-        Ok(ended) => act.details(ended.details.clone()),
-        Err(_) => act.outcome(ActOutcome::Failed, None),
-    };
-    if begun.is_some()
-        && let Err(error) = ledger.note_act(&act, None).await
-    {
-        tracing::warn!(%error, what = what.name(), "the outcome of an act is not in the trail");
+    if let Some(begun) = begun {
+        let describe = |act: NewAct, ended: &Ended| act.details(ended.details.clone());
+        ledger.note_ended(what, begun, None, &ended, describe).await;
     }
     ledger.as_server().close().await;
     Ok(ended?.is_whole)

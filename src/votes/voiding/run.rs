@@ -3,13 +3,12 @@
 //! voters.
 
 use serde_json::json;
-use tokio::time::sleep;
 
 use super::Direction;
-use crate::domain::{ActOutcome, Voiding, VoidingId};
-use crate::ledger::{InsertError, LedgerError, OperatorLedger, OtherRun};
+use crate::domain::{NewAct, Voiding, VoidingId};
+use crate::ledger::{InsertError, LedgerError, OperatorLedger};
 use crate::live::{LiveError, Redis};
-use crate::votes::alone::{CHUNK_LIMIT_TRIES, CHUNK_RETRY, ChunkWriter, Stopped, alone};
+use crate::votes::alone::{ChunkWriter, Stopped, alone, before_next_try};
 
 /// Why a voiding did not run to its end. What is done stays done, and the voiding can be resumed.
 #[derive(Debug, thiserror::Error)]
@@ -19,7 +18,7 @@ pub enum VoidingError {
     #[error("{0}")]
     Live(#[from] LiveError),
     #[error("{0}")]
-    Chunk(#[source] InsertError),
+    Chunk(#[from] InsertError),
     #[error("there is no voiding {}", .0.0)]
     Unknown(VoidingId),
     #[error("stopped")]
@@ -47,24 +46,20 @@ pub async fn run_voiding(
     stop: impl Future<Output = ()>,
     on_chunk: impl FnMut(i64),
 ) -> Result<Voiding, VoidingError> {
-    // A voiding takes many transactions, so its beginning is noted before the first of them.
     let what = direction.act();
-    let begun = ledger.act(what).outcome(ActOutcome::Begun, None);
     let target = format!("voiding:{}", id.0);
-    let begun_id = ledger.note_act(&begun, Some(&target)).await?;
+    let begun = ledger.note_begun(what, Some(&target)).await?;
     let ended = chunks(ledger, redis, id, direction, stop, on_chunk).await;
-    let act = ledger.act(what).of(Some(begun_id));
-    let act = match &ended {
-        Ok(voiding) => act.details(json!({
+    let describe = |act: NewAct, voiding: &Voiding| {
+        act.details(json!({
             "voided_votes": voiding.voided_votes,
             "restored_votes": voiding.restored_votes,
             "left_votes": voiding.left_votes,
-        })),
-        Err(_) => act.outcome(ActOutcome::Failed, None),
+        }))
     };
-    if let Err(error) = ledger.note_act(&act, Some(&target)).await {
-        tracing::warn!(%error, what = what.name(), "the outcome of an act is not in the trail");
-    }
+    ledger
+        .note_ended(what, begun, Some(&target), &ended, describe)
+        .await;
     ended
 }
 
@@ -109,14 +104,8 @@ async fn chunk(
         }
         match writer.voiding_chunk(id, direction).await {
             Ok(chunk) => return Ok(Some(chunk.up_to)),
-            Err(error) if error.is_of_other_run() => return Err(LedgerError::from(OtherRun).into()),
             // Whether or not the chunk is stored, the next try goes on after it.
-            Err(error) if tries < CHUNK_LIMIT_TRIES => {
-                tries += 1;
-                tracing::warn!(%error, "Postgres did not store a chunk, or did not confirm it; trying again");
-                sleep(CHUNK_RETRY).await;
-            }
-            Err(error) => return Err(VoidingError::Chunk(error)),
+            Err(error) => before_next_try::<VoidingError>(&mut tries, error).await?,
         }
     }
 }

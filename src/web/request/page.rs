@@ -27,6 +27,18 @@ pub(in crate::web) fn before(asked: Option<i64>) -> Result<Option<i64>, Problem>
     }
 }
 
+/// Reads the id in the field `after`, where a dry run continues. Fails when it is no id, or this is no dry run.
+pub(in crate::web) fn dry_run_after(asked: Option<i64>, is_dry_run: bool) -> Result<i64, Problem> {
+    match asked {
+        Some(_) if !is_dry_run => Err(Problem::invalid("after", "after: only a dry run takes it.")),
+        Some(after) if after < 0 => {
+            let detail = format!("after is {after}; it takes 0 or more.");
+            Err(Problem::invalid("after", detail))
+        }
+        after => Ok(after.unwrap_or(0)),
+    }
+}
+
 /// Returns the path of the page where the parameter `name` is `at`, with the query's other parameters.
 pub(in crate::web) fn next(path: &str, query: &str, name: &str, at: impl Display) -> String {
     let parts = query.split('&').filter(|part| !part.is_empty());

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use serde_json::Value;
 use tally::ledger::Role;
 use testkit::programs::until_ready;
 use tokio::process::Command;
@@ -31,6 +32,17 @@ pub fn command_as(program: &str, stores: Option<(&Stores, Role)>) -> Command {
         command.envs(stores.environment(role));
     }
     command
+}
+
+/// Runs `tally` with these arguments as an operator, with JSON. Returns whether it succeeded, its results, and what
+/// it complains of.
+pub async fn operator(stores: &Stores, arguments: &[&str]) -> (bool, Vec<Value>, String) {
+    let mut command = command_as(TALLY, Some((stores, Role::Operator)));
+    command.args(arguments).arg("--json");
+    let output = run(command).await;
+    let lines = text(&output.stdout);
+    let lines = lines.lines().filter_map(|line| serde_json::from_str(line).ok());
+    (output.status.success(), lines.collect(), text(&output.stderr))
 }
 
 /// Starts a program. Its output goes to the file `<name>.log` beside the stores.

@@ -197,9 +197,11 @@ async fn who_waits_for_a_read_that_is_cut_off_gets_an_answer_by_another() {
         writer.exact_counts(&[x], &[], soon).await
     });
     until_blocked(&pool, "").await;
+    // They wait longer than the first one.
     let ask = || {
-        let server = server.clone();
-        tokio::spawn(async move { server.exact_counts(&[x]).await })
+        let writer = server.writer();
+        let late = Instant::now() + Duration::from_secs(60);
+        tokio::spawn(async move { writer.exact_counts(&[x], &[], late).await })
     };
     let (ends, waits) = (ask(), ask());
     let given_up = gives_up.await.expect("no panic");

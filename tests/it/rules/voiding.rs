@@ -8,25 +8,15 @@ use tally::ledger::{OperatorLedger, Role};
 use tally::votes::{ChunkWriter, Direction};
 
 use super::assert_rules_hold;
-use crate::helpers::programs::{TALLY, command_as, run, text};
+use crate::helpers::programs::operator;
 use crate::helpers::stores::until_blocked;
 use crate::helpers::tally::{Tally, connected, live_counts};
 
 /// Runs `tally void` with these arguments.
 /// Returns whether it succeeded, and its answer.
 pub async fn void(tally: &Tally, arguments: &[&str]) -> (bool, Value) {
-    let mut command = command_as(TALLY, Some((&tally.stores, Role::Operator)));
-    command.arg("void").args(arguments).arg("--json");
-    let output = run(command).await;
-    let said = text(&output.stdout);
-    let answer = said
-        .lines()
-        .last()
-        .and_then(|line| serde_json::from_str(line).ok());
-    (
-        output.status.success(),
-        answer.unwrap_or_else(|| json!(text(&output.stderr))),
-    )
+    let (done, mut answers, said) = operator(&tally.stores, &[&["void"], arguments].concat()).await;
+    (done, answers.pop().unwrap_or_else(|| json!(said)))
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,7 +18,7 @@ use crate::web::api::state::AppState;
 use crate::web::api::voidings::{COMMAND, VoidingBody, accepted, example, find};
 use crate::web::describe::{problems, values};
 use crate::web::problem::Problem;
-use crate::web::request::{BodyItem, Json, form};
+use crate::web::request::{BodyItem, Json, form, page};
 
 /// The longest time that a dry run looks for votes. Its answer says how far it got.
 const DRY_RUN_LIMIT: Duration = Duration::from_secs(3);
@@ -94,17 +94,7 @@ impl NewVoidingBody {
             return Err(Problem::invalid("until", detail));
         }
         check_reason(&self.reason).map_err(|error| Problem::invalid("reason", format!("reason {error}.")))?;
-        let after = match self.after {
-            Some(_) if !self.dry_run => {
-                let detail = "after: only a dry run takes it.";
-                return Err(Problem::invalid("after", detail));
-            }
-            Some(after) if after < 0 => {
-                let detail = format!("after is {after}; it takes 0 or more.");
-                return Err(Problem::invalid("after", detail));
-            }
-            after => after.unwrap_or(0),
-        };
+        let after = page::dry_run_after(self.after, self.dry_run)?;
         Ok(WantedVoiding {
             filter: VoteFilter {
                 voter_id,

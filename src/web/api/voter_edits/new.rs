@@ -16,7 +16,7 @@ use crate::web::api::state::AppState;
 use crate::web::api::voter_edits::{COMMAND, VoterEditBody, accepted, example, find};
 use crate::web::describe::{problems, values};
 use crate::web::problem::{Kind, Problem};
-use crate::web::request::{Json, form};
+use crate::web::request::{Json, form, page};
 
 /// The longest time that a dry run looks for votes. Its answer says how far it got.
 const DRY_RUN_LIMIT: Duration = Duration::from_secs(3);
@@ -68,17 +68,7 @@ impl NewVoterEditBody {
         })?;
         let new = NewVoterEdit::new(kind, from, to)
             .map_err(|error: InvalidVoterEdit| Problem::invalid("to_voter_id", format!("{error}.")))?;
-        let after = match self.after {
-            Some(_) if !self.dry_run => {
-                let detail = "after: only a dry run takes it.";
-                return Err(Problem::invalid("after", detail));
-            }
-            Some(after) if after < 0 => {
-                let detail = format!("after is {after}; it takes 0 or more.");
-                return Err(Problem::invalid("after", detail));
-            }
-            after => after.unwrap_or(0),
-        };
+        let after = page::dry_run_after(self.after, self.dry_run)?;
         Ok(WantedVoterEdit {
             new,
             dry_run: self.dry_run,

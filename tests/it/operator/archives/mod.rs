@@ -14,23 +14,13 @@ use tally::domain::ItemId;
 use tally::ledger::Role;
 
 use crate::helpers::eventually;
-use crate::helpers::programs::{Program, TALLY, command, command_as, run, start_worker, text};
+use crate::helpers::programs::{Program, TALLY, command, operator, run, start_worker, text};
 use crate::helpers::stores::Stores;
 use crate::helpers::tally::Tally;
 use crate::operator::exports::export;
 use crate::reports::random_ledger;
 
-/// Runs a command of `tally` as an operator. Returns whether all was well, the lines of JSON, and what it complains of.
-async fn operator(stores: &Stores, arguments: &[&str]) -> (bool, Vec<Value>, String) {
-    let mut command = command_as(TALLY, Some((stores, Role::Operator)));
-    command.args(arguments).arg("--json");
-    let output = run(command).await;
-    let lines = text(&output.stdout);
-    let lines = lines.lines().filter_map(|line| serde_json::from_str(line).ok());
-    (output.status.success(), lines.collect(), text(&output.stderr))
-}
-
-/// The same for `tally archive`, which must succeed with one result.
+/// Runs `tally archive`, which must succeed with one result.
 async fn archive(stores: &Stores, arguments: &[&str]) -> Value {
     let (done, mut results, said) = operator(stores, &[&["archive"], arguments].concat()).await;
     assert!(done && results.len() == 1, "{arguments:?}: {results:?} {said}");

@@ -10,9 +10,8 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use sqlx::PgPool;
 use tally::domain::ItemId;
-use tally::ledger::Role;
 
-use crate::helpers::programs::{TALLY, command_as, run, text};
+use crate::helpers::programs::operator;
 use crate::helpers::stores::Stores;
 use crate::helpers::tally::Tally;
 use crate::rules::assert_rules_hold;
@@ -20,19 +19,8 @@ use crate::rules::voiding::void;
 
 /// Runs `tally voter` with these arguments. Returns whether it succeeded, its last answer, and what it complains of.
 pub async fn voter(stores: &Stores, arguments: &[&str]) -> (bool, Value, String) {
-    let mut command = command_as(TALLY, Some((stores, Role::Operator)));
-    command.arg("voter").args(arguments).arg("--json");
-    let output = run(command).await;
-    let said = text(&output.stdout);
-    let answer = said
-        .lines()
-        .last()
-        .and_then(|line| serde_json::from_str(line).ok());
-    (
-        output.status.success(),
-        answer.unwrap_or_default(),
-        text(&output.stderr),
-    )
+    let (done, mut answers, said) = operator(stores, &[&["voter"], arguments].concat()).await;
+    (done, answers.pop().unwrap_or_default(), said)
 }
 
 /// What each voter holds on each item, in the order of items and voters.
