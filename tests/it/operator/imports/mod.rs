@@ -150,10 +150,14 @@ async fn all_that_is_exported_and_imported_into_an_empty_tally_is_the_same() {
             .await;
         assert_eq!(status, StatusCode::OK, "{said}");
     }
-    // What an undo casts again has no number of its own.
+    // What an undo casts again has no number of its own. The seed alone may void no anonymous vote.
+    let of_nobody = from.item("of nobody").await;
+    from.add(of_nobody, 1).await;
+    let of_nobody = of_nobody.to_string();
     for arguments in [
         &["--item", "key:n/1", "--reason", "x", "--apply"][..],
         &["--undo", "20"],
+        &["--item", &of_nobody, "--reason", "x", "--apply"],
     ] {
         let mut void = command_as(TALLY, Some((&from.stores, Role::Operator)));
         void.arg("void").args(arguments);
