@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use sqlx::Connection as _;
 use tally::ledger::Role;
+use tokio::time::sleep;
 
 use crate::helpers::programs::{TALLY, command_as, run, text};
 use crate::helpers::stores::Stores;
@@ -92,6 +94,47 @@ async fn an_export_that_is_cut_off_anywhere_goes_on_to_the_same_rows() {
             assert!(!part.exists());
             std::fs::remove_file(&out).expect("removed");
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn exports_that_are_killed_again_and_again_end_with_each_vote_once() {
+    const KILLS: u32 = 20;
+    let tally = with_votes(30_000).await;
+    let stores = &tally.stores;
+    let mut kills = 0;
+    let mut exports = 0;
+    while kills < KILLS {
+        let out = stores.folder().join(format!("out-{exports}.csv"));
+        let part = PathBuf::from(format!("{}.part", path(&out)));
+        loop {
+            let mut command = command_as(TALLY, Some((stores, Role::Report)));
+            command.args(["export", "votes", "--out", path(&out)]);
+            command.args(part.exists().then_some("--resume")).kill_on_drop(true);
+            let ended = tokio::select! {
+                output = run(command) => Some(output),
+                () = sleep(Duration::from_millis(rand::random_range(5..400))) => None,
+            };
+            let Some(output) = ended else {
+                kills += 1;
+                continue;
+            };
+            if output.status.success() {
+                break;
+            }
+            // A killed one was done, and only its end was not seen.
+            assert!(text(&output.stderr).contains("exists"), "{}", text(&output.stderr));
+            break;
+        }
+        let found = std::fs::read_to_string(&out).expect("a file");
+        let mut ids = rows(&found).lines().skip(1).map(|row| row.split(',').next());
+        for id in 1..=30_000 {
+            assert_eq!(ids.next().flatten(), Some(id.to_string().as_str()), "export {exports}");
+        }
+        assert_eq!(ids.next(), None, "export {exports}");
+        assert!(!part.exists());
+        exports += 1;
+        assert!(exports < 500, "nothing can be killed");
     }
 }
 
