@@ -40,10 +40,8 @@ create unique index vote_once on vote (item_id, voter_id, change_number)
 create index vote_in_poll on vote (poll_id, voter_id, item_id, change_number) where poll_id is not null;
 -- No number is given twice.
 create unique index vote_number on vote (item_id, number) where number is not null;
--- Votes of some time, for reports. Block ranges cost a vote next to nothing: their ids are about in the
--- order of their times. Minmax-multi keeps ranges apart where imported votes are old.
-create index vote_created_at on vote using brin (created_at timestamptz_minmax_multi_ops)
-    with (pages_per_range = 32, autosummarize = on);
+-- There is no index by time, not even of block ranges (BRIN): that was a tenth of what Postgres 15 does for an
+-- insert. `vote_time` says where the votes of some time are.
 -- Changes and retractions, for the audit. They are few.
 create index vote_change on vote (id) where change_number > 0;
 
@@ -115,7 +113,9 @@ create table vote_api_key (
     -- Not a foreign key: each batch would look it up. API keys are never deleted.
     api_key_id bigint not null,
     -- Votes of a secret poll and retractions are not among them.
-    vote_ids   int8multirange not null
+    vote_ids   int8multirange not null,
+    -- When they were cast: `created_at` of each of them.
+    created_at timestamptz not null default now()
 );
 -- To find the key of a vote, and the next votes to void.
 create index vote_api_key_block on vote_api_key (block);

@@ -89,6 +89,19 @@ create table total_change (
 )
 with (fillfactor = 70);
 
+-- Between which times the votes of a range of ids were cast: where reports find the votes of some time
+-- (report.votes_between). The transaction that moves the watermark adds to it; votes beyond the watermark are in
+-- no range. A range has about 65,536 ids, so the table stays small.
+create table vote_time (
+    -- The range: ids that the roll-up passed, with their votes. The next range begins after the last one.
+    first_vote_id bigint not null,
+    last_vote_id  bigint primary key,
+    -- All its votes were cast from this time on …
+    first_at      timestamptz not null,
+    -- … and before this one, by whole five minutes. An import makes a range wide.
+    last_at       timestamptz not null
+);
+
 -- In which epoch counts are saved. A worker raises the number before it invalidates the counters of
 -- another epoch. From then on Postgres takes no count that was read before: a worker may have stalled
 -- with it since before Redis lost its data (a fencing token). One row.

@@ -205,7 +205,7 @@ select vote.id         as vote_id,
        vote.value::int as score
 from vote
 left join item on item.id = vote.item_id;
-comment on view votes is 'The ledger: one row each time that a vote was cast or taken back. Rows never change. A change or a move is two rows of one time. Without votes that were archived. Give a range of created_at: an index finds it.';
+comment on view votes is 'The ledger: one row each time that a vote was cast or taken back. Rows never change. A change or a move is two rows of one time. Without votes that were archived. For the votes of some time use votes_between, which does not read the whole ledger.';
 comment on column votes.vote_id is 'The row''s id. It grows, not in the order of created_at, and has gaps.';
 comment on column votes.created_at is 'When it was cast or taken back, by Postgres'' clock.';
 comment on column votes.action is 'cast, or taken back.';
@@ -222,20 +222,36 @@ comment on column votes.down_votes is 'What it adds to the down-votes.';
 comment on column votes.votes is 'What it adds to the votes: 1 or -1.';
 comment on column votes.score is 'What it adds to the score: 1 or -1.';
 
+-- A caller's conditions and columns reach into it: Postgres puts such a function's query in its place.
+create or replace function votes_between(since timestamptz, until timestamptz)
+returns setof votes
+language sql stable
+begin atomic
+    select votes.*
+    from (
+        select vote_time.first_vote_id, vote_time.last_vote_id from vote_time
+        where vote_time.last_at > since and vote_time.first_at < until
+        union all
+        -- What is not rolled up yet.
+        select coalesce(max(vote_time.last_vote_id), 0) + 1, 9223372036854775807 from vote_time
+    ) as part
+    join votes on votes.vote_id between part.first_vote_id and part.last_vote_id
+    where votes.created_at >= since and votes.created_at < until;
+end;
+comment on function votes_between is 'The rows of votes from one time on and before another one. It reads the votes of about that time alone. Example: select voter_id, count(*) from report.votes_between(now() - interval ''1 day'', now()) group by voter_id';
+
 create or replace view votes_by_api_key as
 select vote_api_key.api_key_id,
        api_key.name     as api_key_name,
-       vote.created_at,
+       vote_api_key.created_at,
        (select sum(upper(part.ids) - lower(part.ids)) from unnest(vote_api_key.vote_ids) as part (ids))::bigint as votes_cast,
        lower(vote_api_key.vote_ids) as first_vote_id
 from vote_api_key
-left join api_key on api_key.id = vote_api_key.api_key_id
--- The votes of a row are of one batch, which has one time.
-left join vote on vote.id = lower(vote_api_key.vote_ids);
+left join api_key on api_key.id = vote_api_key.api_key_id;
 comment on view votes_by_api_key is 'One row per batch of votes and API key that cast some of them: sum votes_cast. Without votes of secret polls, retractions, and votes cast without a key. A vote that was cast again after a voiding counts twice.';
 comment on column votes_by_api_key.api_key_id is 'The API key.';
 comment on column votes_by_api_key.api_key_name is 'Whose it is, or where it is used.';
-comment on column votes_by_api_key.created_at is 'When the votes were cast. Null: they were archived.';
+comment on column votes_by_api_key.created_at is 'When the votes were cast.';
 comment on column votes_by_api_key.votes_cast is 'How many votes.';
 comment on column votes_by_api_key.first_vote_id is 'The first of them, to find it in report.votes.';
 
@@ -524,10 +540,8 @@ begin atomic
     from generate_series(first::timestamp, last::timestamp, interval '1 day') as given (day)
     left join (
         select date_trunc('day', votes.created_at at time zone zone) as day, votes.voter_id, count(*) as total
-        from votes
-        where votes.created_at >= first::timestamp at time zone zone
-          and votes.created_at < (last::timestamp + interval '1 day') at time zone zone
-          and votes.votes > 0
+        from votes_between(first::timestamp at time zone zone, (last::timestamp + interval '1 day') at time zone zone) as votes
+        where votes.votes > 0
         group by 1, 2
     ) as one on one.day = given.day
     group by given.day;
@@ -546,11 +560,9 @@ begin atomic
     with changed as materialized (
         select date_trunc('day', votes.created_at at time zone zone) as day, votes.created_at, votes.vote_id, votes.item_id, votes.poll_id,
                votes.voter_id, votes.change_number, votes.change_number % 2 = 1 as is_back
-        from votes
         -- An index has the few rows with a change number above 0, also what a change casts.
+        from votes_between(first::timestamp at time zone zone, (last::timestamp + interval '1 day') at time zone zone) as votes
         where votes.change_number > 0
-          and votes.created_at >= first::timestamp at time zone zone
-          and votes.created_at < (last::timestamp + interval '1 day') at time zone zone
     ), part as (
         select changed.day, changed.is_back,
                case when not changed.is_back then 'undo'

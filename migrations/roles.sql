@@ -28,7 +28,7 @@ begin
     execute format('grant usage on schema %I to tally_server, tally_worker, tally_report, tally_operator', current_schema());
 end $$;
 
-revoke all on table item, audited_count, open_item, open_poll, vote, rule, place, ballot, idempotency_key, api_key, act, vote_address, vote_api_key, recent_change, day_change, total_change, import, archive, archived_item, archived_rule, voiding, voided, voter_edit, watermark, epoch, identity, incarnation, writer_connection, worker, job, job_run, loss, loss_item, outbox, event, full_item, reached_threshold, _sqlx_migrations
+revoke all on table item, audited_count, open_item, open_poll, vote, rule, place, ballot, idempotency_key, api_key, act, vote_address, vote_api_key, recent_change, day_change, total_change, vote_time, import, archive, archived_item, archived_rule, voiding, voided, voter_edit, watermark, epoch, identity, incarnation, writer_connection, worker, job, job_run, loss, loss_item, outbox, event, full_item, reached_threshold, _sqlx_migrations
     from tally_server, tally_worker, tally_report, tally_operator;
 -- Only cast_votes calls it.
 revoke all on function decide_votes from tally_server;
@@ -54,7 +54,7 @@ grant select (item_id, archive_id) on archived_item to tally_server;
 -- Which client a vote came from: it writes that, and reads none of it.
 grant insert (vote_id, address_hash) on vote_address to tally_server;
 -- Which API key cast a vote: receipts show that to administrators.
-grant select, insert on vote_api_key to tally_server;
+grant select, insert (block, api_key_id, vote_ids) on vote_api_key to tally_server;
 -- It creates rules. Only cast_votes, which has the owner's rights, stores changes, and writes what
 -- a rule stores.
 grant select (id, title, key, is_hidden, max_choices, opens_at, closes_at, shows_results, by_ballot, is_secret, voter_count),
@@ -109,6 +109,7 @@ grant select (id, item_id, value, change_number, created_at) on vote to tally_wo
 -- What changed when.
 grant select, insert, update (ups, downs, ups_taken_back, downs_taken_back), delete on recent_change to tally_worker;
 grant select, insert, update (ups, downs, ups_taken_back, downs_taken_back) on day_change, total_change to tally_worker;
+grant select, insert, update on vote_time to tally_worker;
 -- The last id that was drawn.
 grant select on sequence vote_id_seq to tally_worker;
 grant select (vote_id, vote_total, saved_vote_id, reached_at), update (vote_id, vote_total, saved_vote_id, reached_at) on watermark to tally_worker;
@@ -174,7 +175,7 @@ grant select, update (tries, refusals, first_tried_at, next_try_at, delivered_at
 -- Reports read all items, all votes, the rules, voidings and recent changes. They read no ballots:
 -- a ballot's hash says who had it. They read no addresses: of a voiding, they read everything but
 -- its address hashes.
-grant select on item, audited_count, open_item, open_poll, vote, rule, place, voided, import, archive, archived_item, archived_rule, vote_api_key, recent_change, day_change, total_change, loss, loss_item to tally_report;
+grant select on item, audited_count, open_item, open_poll, vote, rule, place, voided, import, archive, archived_item, archived_rule, vote_api_key, recent_change, day_change, total_change, vote_time, loss, loss_item to tally_report;
 grant select (id, voter_id, item_id, cast_from, cast_until, reason, created_at, until_vote_id, done_vote_id,
               undone_vote_id, api_key_id) on voiding to tally_report;
 -- `tally export` says of which Tally its rows are, and up to which vote.

@@ -173,8 +173,8 @@ update voiding set undone_vote_id = until_vote_id where id % 3 = 0;
 -- API keys, in rows as batches of votes add them.
 insert into api_key (key_hash, name, scopes)
 select sha256(n::text::bytea), (array['shop', 'app', 'forum'])[n], '{vote}' from generate_series(1, 3) as n;
-insert into vote_api_key (block, api_key_id, vote_ids)
-select vote.id / 4096, 1 + abs(hashtext(vote.voter_id)) % 10, range_agg(int8range(vote.id, vote.id + 1))
+insert into vote_api_key (block, api_key_id, vote_ids, created_at)
+select vote.id / 4096, 1 + abs(hashtext(vote.voter_id)) % 10, range_agg(int8range(vote.id, vote.id + 1)), vote.created_at
 from vote
 where vote.voter_id is not null and abs(hashtext(vote.voter_id)) % 10 < 3 and vote.change_number % 2 = 0
   and not exists (select from voided where voided.by_vote_id = vote.id)
@@ -235,6 +235,10 @@ from (
     from changed, last_day, clock where (changed.starts_at at time zone 'UTC')::date > last_day.day
 ) as one
 group by 1, 2, 3;
+insert into vote_time (first_vote_id, last_vote_id, first_at, last_at)
+select min(id), max(id), date_bin('5 minutes', min(created_at), timestamptz 'epoch'),
+       date_bin('5 minutes', max(created_at), timestamptz 'epoch') + interval '5 minutes'
+from vote group by id / 65536;
 update watermark set vote_id = totals.last, vote_total = totals.total, saved_vote_id = totals.last, reached_at = clock.ends_at
 from (select max(id) as last, count(*) as total from vote) as totals, clock;
 select setval('vote_id_seq', vote_id) from watermark \g /dev/null

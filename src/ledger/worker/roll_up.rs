@@ -20,6 +20,9 @@ use crate::ledger::{LedgerError, Overtaken, UnfitDatabase};
 /// memory: by calculation 130 MB for a million sums.
 pub const ROLL_UP_LIMIT_IDS: i64 = 1_000_000;
 
+/// About how many ids a row of `vote_time` is for: reports on some time read up to twice as many votes too many.
+const VOTE_TIME_LIMIT_IDS: i64 = 65_536;
+
 /// How far the roll-up is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RollUpProgress {
@@ -180,6 +183,7 @@ async fn roll_up(
         makes_events: begin.makes_events,
     };
     add(&mut *connection, &counts, &sums.of, adding, pacing).await?;
+    note_times(&mut *connection, &sums.times).await?;
     let moved = sqlx::query!(
         r#"update watermark set vote_id = $1, vote_total = vote_total + $2
                returning vote_id, vote_total, (select last_value from vote_id_seq) as "drawn!""#,
@@ -218,6 +222,23 @@ async fn check_incarnation(connection: &mut InUse, safe: &SafeVoteId) -> Result<
     Ok(())
 }
 
+/// Notes when these votes were cast, for reports.
+async fn note_times(connection: &mut InUse, times: &[TimesOf]) -> Result<(), LedgerError> {
+    for of in times {
+        sqlx::query_file!(
+            "src/ledger/sql/note_vote_time.sql",
+            of.after,
+            of.last,
+            of.first_span,
+            of.last_span,
+            VOTE_TIME_LIMIT_IDS
+        )
+        .execute(&mut *connection)
+        .await?;
+    }
+    Ok(())
+}
+
 /// Notes that everything up to the safe id is rolled up.
 async fn note_reached(connection: &mut InUse, safe: &SafeVoteId) -> Result<(), LedgerError> {
     sqlx::query!(
@@ -237,9 +258,33 @@ struct Sums {
     of: BTreeMap<ItemSpan, Change>,
     /// How many votes they are.
     votes: i64,
+    /// When they were cast, by ranges of ids.
+    times: Vec<TimesOf>,
+}
+
+/// Between which times the votes of a range of ids were cast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct TimesOf {
+    /// The range begins after this id, and ends with `last`.
+    after: i64,
+    last: i64,
+    first_span: i64,
+    last_span: i64,
 }
 
 impl Sums {
+    /// Adds a range. Small ranges become one.
+    fn add_times(&mut self, times: TimesOf) {
+        match self.times.last_mut() {
+            Some(one) if times.last - one.after <= VOTE_TIME_LIMIT_IDS => {
+                one.last = times.last;
+                one.first_span = one.first_span.min(times.first_span);
+                one.last_span = one.last_span.max(times.last_span);
+            }
+            _ => self.times.push(times),
+        }
+    }
+
     fn add(&mut self, of: impl Iterator<Item = (ItemSpan, Change)>) {
         for (item_span, change) in of {
             self.of.entry(item_span).or_default().add(change);
@@ -283,6 +328,14 @@ async fn sum_votes(
             .fetch_one(&mut *connection)
             .await?;
         sums.votes += piece.votes;
+        if let (Some(first_span), Some(last_span)) = (piece.first_span, piece.last_span) {
+            sums.add_times(TimesOf {
+                after: from,
+                last: to,
+                first_span,
+                last_span,
+            });
+        }
         match piece.first_span {
             Some(span) if piece.last_span == Some(span) => {
                 let of = piece.items.iter().map(|item| (*item, span));

@@ -110,7 +110,9 @@ async fn exports_that_are_killed_again_and_again_end_with_each_vote_once() {
         loop {
             let mut command = command_as(TALLY, Some((stores, Role::Report)));
             command.args(["export", "votes", "--out", path(&out)]);
-            command.args(part.exists().then_some("--resume")).kill_on_drop(true);
+            command
+                .args(part.exists().then_some("--resume"))
+                .kill_on_drop(true);
             let ended = tokio::select! {
                 output = run(command) => Some(output),
                 () = sleep(Duration::from_millis(rand::random_range(5..400))) => None,
@@ -123,13 +125,21 @@ async fn exports_that_are_killed_again_and_again_end_with_each_vote_once() {
                 break;
             }
             // A killed one was done, and only its end was not seen.
-            assert!(text(&output.stderr).contains("exists"), "{}", text(&output.stderr));
+            assert!(
+                text(&output.stderr).contains("exists"),
+                "{}",
+                text(&output.stderr)
+            );
             break;
         }
         let found = std::fs::read_to_string(&out).expect("a file");
         let mut ids = rows(&found).lines().skip(1).map(|row| row.split(',').next());
         for id in 1..=30_000 {
-            assert_eq!(ids.next().flatten(), Some(id.to_string().as_str()), "export {exports}");
+            assert_eq!(
+                ids.next().flatten(),
+                Some(id.to_string().as_str()),
+                "export {exports}"
+            );
         }
         assert_eq!(ids.next(), None, "export {exports}");
         assert!(!part.exists());

@@ -73,7 +73,7 @@ async fn roll_up(tally: &Tally) {
              from recent_change;
          create table expected_item as select id, vote_count, down_count from item;
          create table expected_total as select * from total_change;
-         truncate audited_count, recent_change, day_change, total_change;
+         truncate audited_count, recent_change, day_change, total_change, vote_time;
          update item set vote_count = 0, down_count = 0, counted_at = null;
          update watermark set vote_id = 0, vote_total = 0, saved_vote_id = 0, reached_at = null",
     )
@@ -218,4 +218,66 @@ async fn each_view_column_and_function_explains_itself_and_the_page_names_each()
         .filter(|name| !PAGE.contains(name.as_str()))
         .collect();
     assert!(missing.is_empty(), "docs/reports.md does not name {missing:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_votes_of_some_time_are_found_also_where_an_import_or_a_gap_of_ids_has_put_them() {
+    const BATCHES: i32 = 6;
+    let tally = Tally::start().await;
+    tally.item("x").await;
+    for batch in 1..=BATCHES {
+        // A gap, so that a further range begins; most votes of a batch are of about one time, and some are old.
+        for statement in [
+            "select setval('vote_id_seq', last_value + 70000) from vote_id_seq",
+            "insert into vote (item_id, created_at)
+             select 1, now() - random() ^ 9 * interval '40 days' from generate_series(1, 60)",
+            "update vote_time set first_at = first_at - interval '5 days', last_at = last_at - interval '5 days'",
+        ] {
+            sqlx::raw_sql(statement)
+                .execute(&tally.pool)
+                .await
+                .expect("the owner may");
+        }
+        sqlx::raw_sql(
+            "alter table vote disable trigger user;
+             update vote set created_at = created_at - interval '5 days' where id < (select last_value - 30000 from vote_id_seq);
+             alter table vote enable trigger user",
+        )
+        .execute(&tally.pool)
+        .await
+        .expect("the owner may");
+        // The last ones are not rolled up.
+        if batch < BATCHES {
+            tally.worker().roll_up().await.expect("the stores answer");
+        }
+    }
+    let ranges: i64 = sqlx::query_scalar("select count(*) from vote_time")
+        .fetch_one(&tally.pool)
+        .await
+        .expect("Postgres answers");
+    assert_eq!(ranges, i64::from(BATCHES) - 1);
+    let mut found_any = 0;
+    for _ in 0..60 {
+        let (since, days) = (rand::random_range(0.0..75.0), rand::random_range(0.0..20.0));
+        let window: (i64, i64, i64) = sqlx::query_as(
+            "with given as (select now() - $1 * interval '1 day' as since, now() - ($1 - $2) * interval '1 day' as until)
+             select (select count(*) from report.votes where created_at >= since and created_at < until),
+                    (select count(*) from report.votes_between(since, until)),
+                    (select count(*) from (
+                        select * from report.votes where created_at >= since and created_at < until
+                        except select * from report.votes_between(since, until)) as missing)
+             from given",
+        )
+        .bind(since)
+        .bind(days)
+        .fetch_one(&tally.pool)
+        .await
+        .expect("Postgres answers");
+        assert!(
+            window.0 == window.1 && window.2 == 0,
+            "{since} {days}: {window:?}"
+        );
+        found_any += window.0;
+    }
+    assert!(found_any > 0);
 }

@@ -64,7 +64,7 @@ tally_server search_vector: execute
 tally_server use_api_key: execute
 tally_server vote: insert (id, item_id, value, voter_id), select (id, item_id, created_at, value, change_number, voter_id, poll_id, number)
 tally_server vote_address: insert (vote_id, address_hash)
-tally_server vote_api_key: insert, select
+tally_server vote_api_key: insert (api_key_id, block, vote_ids), select
 tally_server vote_id_seq: select, usage
 tally_server vote_ids_are_new: execute
 tally_server watermark: select (vote_id, reached_at)
@@ -101,6 +101,7 @@ tally_worker voiding: select (id, created_at, address_hashes), update (address_h
 tally_worker vote: select (id, item_id, created_at, value, change_number)
 tally_worker vote_address: delete, select (vote_id, noted_at)
 tally_worker vote_id_seq: select
+tally_worker vote_time: insert, select, update
 tally_worker want_events: execute
 tally_worker watermark: select (vote_id, vote_total, saved_vote_id, reached_at), update (vote_id, vote_total, saved_vote_id, reached_at)
 tally_worker worker: delete, insert, select, update
@@ -166,6 +167,7 @@ tally_report voided: select
 tally_report voiding: select (id, voter_id, item_id, cast_from, cast_until, reason, created_at, until_vote_id, done_vote_id, undone_vote_id, api_key_id)
 tally_report vote: select
 tally_report vote_api_key: select
+tally_report vote_time: select
 tally_report watermark: select (vote_id, vote_total, reached_at)
 ";
 
