@@ -9,7 +9,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 SECONDS ?= 10
 RUNS ?= 10
 EXAMPLES ?= 30
-.PHONY: help run test sizing repeat nightly test-browser prepare-browser test-proxies prepare-proxies test-dashboards prepare-dashboards drills on-call prepare-drills test-generators test-kubernetes test-stores test-install lint fuzz bench bench-tables soak chaos mutants schemathesis client client-types reports queries schema image prepare prepare-tests prepare-client
+.PHONY: help run site test sizing repeat nightly test-browser prepare-browser test-proxies prepare-proxies test-dashboards prepare-dashboards drills on-call prepare-drills test-generators test-kubernetes test-stores test-install lint fuzz bench bench-tables soak chaos mutants schemathesis client client-types reports queries schema image prepare prepare-tests prepare-client
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -18,6 +18,12 @@ run: prepare ## Run all of Tally here, on a private Postgres and Redis; Ctrl-C s
 	@echo "Building Tally. The first build compiles all it needs, which takes about five minutes on two cores."
 	@$(CARGO) build --locked --bins
 	@exec "$${CARGO_TARGET_DIR:-target}/debug/tally" dev
+
+site: prepare ## Run an example site (examples/site): likes, polls, reactions, ballots, React; Ctrl-C stops it
+	@scripts/prepare client
+	@echo "Building Tally. The first build compiles all it needs, which takes about five minutes on two cores."
+	@$(CARGO) build --locked --bin tally
+	@SITE_PROGRAM="$${CARGO_TARGET_DIR:-target}/debug/tally" exec node examples/site/start.mjs
 
 test: prepare-tests ## Run all tests, each on a Postgres and a Redis of its own
 	@if $(CARGO) nextest --version >/dev/null 2>&1; \

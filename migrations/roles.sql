@@ -60,7 +60,7 @@ grant select, insert (block, api_key_id, vote_ids) on vote_api_key to tally_serv
 grant select (id, title, key, is_hidden, max_choices, opens_at, closes_at, shows_results, by_ballot, is_secret, voter_count),
       insert (title, key, max_choices, opens_at, closes_at, shows_results, by_ballot, is_secret) on rule to tally_server;
 grant select, insert (item_id, max_votes, is_numbered) on place to tally_server;
-grant execute on function cast_votes, poll_is_final, edit_item, edit_poll, add_ballots to tally_server;
+grant execute on function cast_votes, poll_is_final, edit_item, edit_poll, add_choice, add_ballots to tally_server;
 -- It looks up which run of Postgres this is, and searches. Each program asks which programs may run. Whoever
 -- writes a name or a count makes an entry in the indexes of words. These do not rely on what everyone may
 -- execute, which a cluster may take away.

@@ -410,7 +410,6 @@ create table vote (
     constraint vote_voter_id_length CHECK (octet_length(voter_id) >= 1 AND octet_length(voter_id) <= 128)
 ) with (autovacuum_vacuum_insert_scale_factor=0.05);
 CREATE INDEX vote_change ON vote USING btree (id) WHERE change_number > 0;
-CREATE INDEX vote_created_at ON vote USING brin (created_at timestamptz_minmax_multi_ops) WITH (pages_per_range='32', autosummarize='on');
 CREATE INDEX vote_in_poll ON vote USING btree (poll_id, voter_id, item_id, change_number) WHERE poll_id IS NOT NULL;
 CREATE UNIQUE INDEX vote_number ON vote USING btree (item_id, number) WHERE number IS NOT NULL;
 CREATE UNIQUE INDEX vote_once ON vote USING btree (item_id, voter_id, change_number) WHERE voter_id IS NOT NULL;
@@ -430,9 +429,18 @@ CREATE INDEX vote_address_noted_at ON vote_address USING btree (noted_at);
 create table vote_api_key (
     block bigint not null,
     api_key_id bigint not null,
-    vote_ids int8multirange not null
+    vote_ids int8multirange not null,
+    created_at timestamp with time zone not null default now()
 );
 CREATE INDEX vote_api_key_block ON vote_api_key USING btree (block);
+
+create table vote_time (
+    first_vote_id bigint not null,
+    last_vote_id bigint not null,
+    first_at timestamp with time zone not null,
+    last_at timestamp with time zone not null,
+    constraint vote_time_pkey PRIMARY KEY (last_vote_id)
+);
 
 create table voter_edit (
     id bigint not null generated always as identity (sequence name voter_edit_id_seq start 1 increment 1 cache 1),
@@ -508,6 +516,7 @@ alter table voided add constraint voided_voiding_id_fkey FOREIGN KEY (voiding_id
 
 -- Functions: their texts are in functions/.
 -- add_ballots(p_rule bigint, p_token_hashes bytea[], p_expires_at timestamp with time zone) returns boolean: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
+-- add_choice(p_poll bigint, p_name text, p_limit bigint, OUT outcome text, OUT item_id bigint) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- archive_faults(p_rules bigint[]) returns text[]: sql, stable, security definer, with search_path=public, pg_temp, not for everyone
 -- begin_archive(p_rules bigint[], p_act text, OUT new_id bigint, OUT act_id bigint, OUT faults text[]) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- broken_changes(p_after bigint, p_limit_votes integer, OUT last bigint, OUT faults text[]) returns record: sql, stable, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone

@@ -1,8 +1,8 @@
 -- Whether a poll has closed and its counts never change again.
 --
--- Votes that were granted before the poll closed may still wait for their commit under the rule's lock.
--- This function waits for them, and no vote is granted later. So exact counts that a further statement
--- reads are final.
+-- Votes that were granted, and choices that were added, before the poll closed may still wait for their commit under
+-- the rule's lock. This function waits for them, and none comes later. So choices and exact counts that a further
+-- statement reads are final.
 --
 -- p_poll: the poll. Returns false for a poll that is open or does not exist.
 -- Called by servers. Locks: the rule, shared, which takes the owner's rights.

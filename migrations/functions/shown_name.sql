@@ -1,7 +1,7 @@
 -- A name as a reader compares it: in Unicode's composed form (NFC), without characters that show nothing, and
 -- with one space in place of each run of blanks. Case counts. src/domain/text.rs has the same rules.
 --
--- Called by edit_item. Locks nothing.
+-- Called by edit_item and add_choice. Locks nothing.
 create or replace function shown_name(name text) returns text
     language sql immutable parallel safe
     return btrim(regexp_replace(

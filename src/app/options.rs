@@ -52,6 +52,7 @@ impl From<&config::Server> for AccessOptions {
         Self {
             open: settings.open.unwrap_or_default(),
             origins: settings.origins.clone(),
+            frames: settings.frame_origins.clone(),
             hsts: settings.hsts.map(access::hsts),
             proxies: Proxies {
                 networks: settings.proxies.clone(),
@@ -67,7 +68,7 @@ impl From<&config::Server> for AccessOptions {
 impl From<&config::Server> for VotingOptions {
     fn from(settings: &config::Server) -> Self {
         Self {
-            creates_items: settings.create_items,
+            creates: settings.create_items,
             throttles: settings.throttle.clone(),
             address_keys: settings.address.keys.clone(),
         }

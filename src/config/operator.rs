@@ -218,6 +218,10 @@ pub enum Poll {
     Show(Show),
     /// Edit a poll: its title, its times, or whether lists show it
     Edit(PollEdit),
+    /// Add a choice to a poll that has not closed
+    AddChoice(AddChoice),
+    /// Create a poll with the choices and the rules of another one
+    Copy(PollCopy),
     /// Show or set to whom a poll is open on a closed server
     Access(Access),
 }
@@ -276,6 +280,45 @@ pub struct PollEdit {
 
     #[command(flatten)]
     pub edits: Edits,
+
+    #[command(flatten)]
+    pub remote: Remote,
+}
+
+/// `tally poll add-choice`.
+#[derive(Args)]
+pub struct AddChoice {
+    /// The poll: its id, or key: followed by your own key
+    pub id: String,
+
+    /// The choice's name
+    pub name: String,
+
+    #[command(flatten)]
+    pub remote: Remote,
+}
+
+/// `tally poll copy`.
+#[derive(Args)]
+pub struct PollCopy {
+    /// The other poll: its id, or key: followed by your own key
+    pub id: String,
+
+    /// Another title
+    #[arg(long)]
+    pub title: Option<String>,
+
+    /// Your own key for the new poll
+    #[arg(long)]
+    pub key: Option<String>,
+
+    /// Take votes from this time on, such as 2030-01-31T18:00:00Z
+    #[arg(long, value_parser = moment, value_name = "TIME")]
+    pub opens_at: Option<Moment>,
+
+    /// Take votes until this time
+    #[arg(long, value_parser = moment, value_name = "TIME")]
+    pub closes_at: Option<Moment>,
 
     #[command(flatten)]
     pub remote: Remote,

@@ -8,7 +8,9 @@ use clap::Args;
 
 use super::values::{SecretUrl, claim, duration, hsts, path, served};
 use crate::domain::{AddressKeys, Throttles};
-use crate::web::access::{HOPS_LIMIT, JwtSecrets, Networks, Open, Origins, ProxyHeader, VoterCookies};
+use crate::web::access::{
+    CreateItems, FrameOrigins, HOPS_LIMIT, JwtSecrets, Networks, Open, Origins, ProxyHeader, VoterCookies,
+};
 use crate::web::limits::{CONNECTIONS_LIMIT, STREAMS_LIMIT, STREAMS_LIMIT_BY_ADDRESS};
 
 /// Settings of the server.
@@ -46,9 +48,18 @@ pub struct Server {
     #[arg(long, env = "TALLY_STREAMS_LIMIT_BY_ADDRESS", default_value_t = STREAMS_LIMIT_BY_ADDRESS, value_parser = served, value_name = "STREAMS")]
     pub streams_limit_by_address: usize,
 
-    /// Create the item of an unknown key with its first vote
-    #[arg(long, env = "TALLY_CREATE_ITEMS", value_parser = clap::builder::BoolishValueParser::new())]
-    pub create_items: bool,
+    /// Create the item of an unknown key with its first vote: true or false; likes creates items without
+    /// down-votes
+    #[arg(
+        long,
+        env = "TALLY_CREATE_ITEMS",
+        default_value_t = CreateItems::Nothing,
+        default_missing_value = "true",
+        num_args = 0..=1,
+        require_equals = true,
+        value_name = "WHAT"
+    )]
+    pub create_items: CreateItems,
 
     /// Make a live count with the first vote on an item; by default, with the second within about a second
     #[arg(long, env = "TALLY_SEED_ALL", value_parser = clap::builder::BoolishValueParser::new())]
@@ -70,6 +81,17 @@ pub struct Server {
         value_name = "ORIGINS"
     )]
     pub origins: Origins,
+
+    /// Origins whose pages may frame the pages of single polls and items, such as https://cms.example.org;
+    /// separated by commas
+    #[arg(
+        long,
+        env = "TALLY_FRAME_ORIGINS",
+        default_value = "",
+        hide_default_value = true,
+        value_name = "ORIGINS"
+    )]
+    pub frame_origins: FrameOrigins,
 
     /// How long browsers use the server's host only over https (Strict-Transport-Security), such as 1y; for
     /// servers behind a proxy that ends TLS

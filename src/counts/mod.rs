@@ -8,6 +8,6 @@ mod polls;
 mod reads;
 mod top;
 
-pub use polls::{ChoiceCount, ChoiceRead, PollCount};
+pub use polls::{ChoiceCount, ChoiceRead, FinalCounts, PollCount};
 pub use reads::{CountReader, ItemCount, READ_BATCH_LIMIT_ITEMS, READ_QUEUE_LIMIT_READS, ReadError};
 pub use top::{TOP_LIMIT_ITEMS, TopLists};

@@ -57,6 +57,13 @@ impl PollCount {
     }
 }
 
+/// The final counts of a poll that has closed.
+pub struct FinalCounts {
+    pub counts: HashMap<ItemId, Count>,
+    /// The poll and its choices, as they were read behind the last vote. `None`: its choices were known.
+    pub read: Option<(Poll, Vec<ItemId>)>,
+}
+
 impl CountReader {
     /// A poll and its results; `None`: there is no such poll. With them come the live counts that
     /// were read: none if the results are hidden or final.
@@ -68,17 +75,23 @@ impl CountReader {
     /// Those of these polls that exist, in their order. The live counts are those that were read
     /// for them, as in [`CountReader::poll`]. Each id may be given once.
     pub async fn polls(&self, ids: &[PollId]) -> Result<(Vec<PollCount>, Vec<ItemCount>), LedgerError> {
-        let found = self.ledger.polls(ids).await?;
-        let choices: Vec<ItemId> = found.iter().flat_map(|(_, items)| items).copied().collect();
-        let items = self.ledger.items_by_id(&choices).await?;
+        let mut found = self.ledger.polls(ids).await?;
         let mut finals = HashMap::new();
         let mut are_final = HashSet::new();
-        for (poll, items) in found.iter().filter(|(poll, _)| poll.state == PollState::Closed) {
-            if let Some(counts) = self.final_counts(poll.id, items, false).await? {
-                are_final.insert(poll.id);
-                finals.extend(counts);
+        for one in found
+            .iter_mut()
+            .filter(|(poll, _)| poll.state == PollState::Closed)
+        {
+            if let Some(final_counts) = self.final_counts(one.0.id, None).await? {
+                are_final.insert(one.0.id);
+                finals.extend(final_counts.counts);
+                if let Some(read) = final_counts.read {
+                    *one = read;
+                }
             }
         }
+        let choices: Vec<ItemId> = found.iter().flat_map(|(_, items)| items).copied().collect();
+        let items = self.ledger.items_by_id(&choices).await?;
         let is_counted = |poll: &Poll| poll.shows_counts() && !are_final.contains(&poll.id);
         let live: HashSet<ItemId> = found
             .iter()
@@ -116,21 +129,29 @@ impl CountReader {
         Ok((polls, read))
     }
 
-    /// The final counts of a closed poll's choices; `None`: votes are still waited for. `is_final`:
-    /// the poll is known to be final already.
+    /// The final counts of a closed poll's choices; `None`: votes are still waited for. `known`: the choices of a poll
+    /// that is known to be final already.
     pub async fn final_counts(
         &self,
         poll: PollId,
-        choices: &[ItemId],
-        is_final: bool,
-    ) -> Result<Option<HashMap<ItemId, Count>>, LedgerError> {
-        if !is_final && !self.ledger.is_final(poll).await? {
-            return Ok(None);
+        known: Option<&[ItemId]>,
+    ) -> Result<Option<FinalCounts>, LedgerError> {
+        // In further statements, so that they see all votes, and choices, that were waited for.
+        let mut read = None;
+        if known.is_none() {
+            if !self.ledger.is_final(poll).await? {
+                return Ok(None);
+            }
+            read = self.ledger.polls(&[poll]).await?.pop();
         }
-        // In a further statement, so that it sees all votes that were waited for.
-        let exact = self.ledger.exact_counts(choices).await?;
-        Ok(Some(
-            exact.into_iter().map(|one| (one.item_id, one.count)).collect(),
-        ))
+        let of_read = read.as_ref().map(|(_, choices)| choices.as_slice());
+        let exact = self
+            .ledger
+            .exact_counts(known.or(of_read).unwrap_or_default())
+            .await?;
+        Ok(Some(FinalCounts {
+            counts: exact.into_iter().map(|one| (one.item_id, one.count)).collect(),
+            read,
+        }))
     }
 }

@@ -72,7 +72,7 @@ impl TopLists {
         }
         let asked = self.shown.asking();
         let started = Instant::now();
-        let Some(list) = self.ledger.top_list(kind, TOP_LIMIT_ITEMS as i64).await? else {
+        let Some(list) = self.ledger.top_list(&kind, TOP_LIMIT_ITEMS as i64).await? else {
             return Ok(None);
         };
         let shown = CachedList {

@@ -42,6 +42,8 @@ kinds! {
     PollCreate = "poll.create";
     /// A poll is edited.
     PollEdit = "poll.edit";
+    /// A choice is added to a poll.
+    ChoiceCreate = "choice.create";
     /// Who may vote in a poll is set.
     PollAccess = "poll.access";
     /// Ballots are created.

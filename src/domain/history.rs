@@ -35,6 +35,15 @@ pub struct Span {
     pub change: Count,
 }
 
+/// The recent changes of an item's counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ItemHistory {
+    /// The counts after the last of these changes: all votes that are summed.
+    pub total: Count,
+    /// In the order of time. A span without a change may be missing.
+    pub spans: Vec<Span>,
+}
+
 /// The recent changes of some items' counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct History {
@@ -42,6 +51,6 @@ pub struct History {
     pub since: Moment,
     /// About the time of the last votes in it; `None`: no worker has summed any yet.
     pub as_of: Option<Moment>,
-    /// The spans of each item, in the order of the request. A span without a change may be missing.
-    pub of_items: Vec<Vec<Span>>,
+    /// In the order of the request.
+    pub of_items: Vec<ItemHistory>,
 }

@@ -42,15 +42,15 @@ pub use ballot::{BALLOT_BYTES, Ballot, BallotHash};
 pub use count::{Count, CountDelta, CountToSave, ExactCount};
 pub use edit::{Edit, EditRefusal, TimeEdits};
 pub use event::{Event, EventId, EventState, Thresholds};
-pub use history::{History, HistoryOver, Span};
+pub use history::{History, HistoryOver, ItemHistory, Span};
 pub use id::{ItemId, PollId};
 pub use idempotency::{Digest, IdempotencyKey};
 pub use import::{Import, ImportId, ImportedVote};
 pub use item::{Item, NewItem};
 pub use moment::{InvalidMoment, Moment};
-pub use name::{InvalidItemKey, InvalidItemName, ItemKey, ItemName};
+pub use name::{InvalidItemKey, InvalidItemName, ItemKey, ItemKeyPrefix, ItemName};
 pub use owner::Owner;
-pub use poll::{CHOICES_LIMIT_ITEMS, NewPoll, Poll, PollState};
+pub use poll::{AddedChoice, CHOICES_LIMIT_ITEMS, ChoiceRefusal, NewPoll, Poll, PollState};
 pub use postgres_run::{Found, PostgresRun};
 pub use reference::{InvalidReference, Reference};
 pub use revision::{RedisTime, Revision};
@@ -61,7 +61,7 @@ pub use text::{is_invisible, without_wrapping, wrapping};
 pub use throttle::{
     Full, INTERVAL_LIMIT, THROTTLES_LIMIT, Throttle, ThrottledBy, Throttles, Window, Windows,
 };
-pub use top::{TopBy, TopItem, TopKind, TopList, TopOver};
+pub use top::{TopBy, TopItem, TopKind, TopList, TopOf, TopOver};
 pub use voiding::{InvalidReason, REASON_LIMIT_CHARACTERS, Voiding, VoidingId, VoteFilter, check_reason};
 pub use vote::{
     InvalidValue, InvalidVoterId, NewVote, StoredVote, Value, VoteId, VoteOutcome, VoteRequest, VoteSource,

@@ -106,9 +106,60 @@ impl ItemKey {
     }
 }
 
+/// The beginning of own keys.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ItemKeyPrefix(ItemKey);
+
+impl ItemKeyPrefix {
+    /// Checks a prefix. It follows the rules for a key.
+    ///
+    /// # Errors
+    /// As [`ItemKey::parse`].
+    pub fn parse(text: String) -> Result<Self, InvalidItemKey> {
+        ItemKey::parse(text).map(Self)
+    }
+
+    /// The text, which is the first of the keys that may begin with it.
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+
+    /// The first text behind all those that begin with the prefix, byte by byte. `None`: there is none.
+    pub fn end(&self) -> Option<String> {
+        let mut end: Vec<char> = self.as_str().chars().collect();
+        // Bytes of UTF-8 have the order of the characters.
+        while let Some(last) = end.pop() {
+            if let Some(next) = (last..=char::MAX).nth(1) {
+                end.push(next);
+                return Some(end.into_iter().collect());
+            }
+        }
+        None
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_begins_with_a_prefix_lies_between_it_and_its_end() {
+        let prefix = |text: &str| ItemKeyPrefix::parse(text.to_owned()).expect("a prefix");
+        for (text, end) in [
+            ("post-", Some("post.")),
+            ("é", Some("ê")),
+            // No character lies between these two.
+            ("\u{d7ff}", Some("\u{e000}")),
+            ("a\u{10ffff}", Some("b")),
+            ("\u{10ffff}\u{10ffff}", None),
+        ] {
+            assert_eq!(prefix(text).end().as_deref(), end, "{text:?}");
+        }
+        for inside in ["post-", "post-1", "post-\u{10ffff}\u{10ffff}"] {
+            assert!(("post-".."post.").contains(&inside), "{inside:?}");
+        }
+        assert!(ItemKeyPrefix::parse(String::new()).is_err());
+    }
 
     #[test]
     fn an_item_key_has_1_to_200_bytes_and_no_control_characters() {

@@ -1,6 +1,6 @@
 //! Polls: items as choices under one rule.
 
-use super::{ItemKey, ItemName, Moment, PollId};
+use super::{ItemId, ItemKey, ItemName, Moment, PollId};
 
 /// The most choices of one poll: a voter's selection is one request.
 pub const CHOICES_LIMIT_ITEMS: usize = 100;
@@ -24,6 +24,28 @@ pub struct NewPoll {
     pub by_ballot: bool,
     /// Whether Tally keeps nothing that links a ballot to its vote.
     pub is_secret: bool,
+}
+
+/// A choice that was to be added to a poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddedChoice {
+    /// It is this item.
+    New(ItemId),
+    /// The poll had a choice of exactly this name: nothing was added.
+    There,
+}
+
+/// Why a choice is not added to a poll. Then nothing is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChoiceRefusal {
+    /// There is no such poll.
+    Unknown,
+    /// The poll has closed, so its results are final.
+    Closed,
+    /// Another choice looks the same by this name.
+    SameChoice,
+    /// The poll has [`CHOICES_LIMIT_ITEMS`] choices.
+    Many,
 }
 
 /// Whether a poll takes votes, by the database's clock.

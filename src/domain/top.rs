@@ -1,6 +1,6 @@
 //! Top lists: which items come first, over which time.
 
-use super::{Count, ItemId, ItemKey, Moment, PollId};
+use super::{Count, ItemId, ItemKey, ItemKeyPrefix, Moment, PollId};
 
 /// What a top list is ordered by, the highest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -55,12 +55,35 @@ impl TopOver {
 }
 
 /// Says which top list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TopKind {
     pub by: TopBy,
     pub over: TopOver,
-    /// Only this poll's choices; `None`: all items that lists show.
-    pub poll: Option<PollId>,
+    pub of: TopOf,
+}
+
+/// Which items a top list ranks.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum TopOf {
+    /// Items that are not hidden.
+    Items {
+        /// Whether choices of polls are among them.
+        with_choices: bool,
+        /// Only items whose own key begins with this.
+        key_prefix: Option<ItemKeyPrefix>,
+    },
+    /// The choices of this poll.
+    Poll(PollId),
+}
+
+impl TopOf {
+    /// The poll whose choices are ranked.
+    pub fn poll(&self) -> Option<PollId> {
+        match self {
+            Self::Items { .. } => None,
+            Self::Poll(poll) => Some(*poll),
+        }
+    }
 }
 
 /// An item of a top list.

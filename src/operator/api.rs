@@ -107,7 +107,10 @@ impl Api {
         };
         let said = problem.get("detail").or_else(|| problem.get("title"));
         let said = said.and_then(Value::as_str).unwrap_or("no reason is given");
-        format!("{} {said}", status.as_u16())
+        match problem.get("hint").and_then(Value::as_str) {
+            Some(hint) => format!("{} {said} {hint}", status.as_u16()),
+            None => format!("{} {said}", status.as_u16()),
+        }
     }
 
     fn no_answer(&self) -> String {

@@ -44,6 +44,24 @@ pub async fn poll(command: Poll) -> anyhow::Result<bool> {
                 .await?;
             (edit.remote, edited.1)
         }
+        Poll::AddChoice(add) => {
+            let api = Api::new(&add.remote)?;
+            let (path, body) = (["v1", "polls", &add.id, "choices"], json!({ "name": add.name }));
+            let added = api.ask(Method::POST, &path, Some(&body)).await?;
+            (add.remote, added.1)
+        }
+        Poll::Copy(copy) => {
+            let api = Api::new(&copy.remote)?;
+            let body = json!({
+                "title": copy.title,
+                "key": copy.key,
+                "opens_at": copy.opens_at,
+                "closes_at": copy.closes_at,
+            });
+            let path = ["v1", "polls", &copy.id, "copy"];
+            let made = api.ask(Method::POST, &path, Some(&body)).await?;
+            (copy.remote, made.1)
+        }
     };
     show(&poll, remote.json);
     Ok(true)

@@ -18,10 +18,10 @@ mod requests;
 pub use credentials::{forwarded, voter_cookie, voter_token};
 pub use framing::request_framing;
 pub use requests::{
-    api_key_body, authorization, ballots_body, batch_body, held_query, idempotency_key, item_body,
-    item_edit_body, item_id, last_event_id, list_query, operator_query, origin, path_item, path_voter,
-    poll_body, poll_edit_body, poll_list_query, selection_body, stream_query, voiding_body, vote_body,
-    voter_edit_body,
+    api_key_body, authorization, ballots_body, batch_body, choice_body, held_query, idempotency_key,
+    item_body, item_edit_body, item_id, last_event_id, list_query, oembed_query, operator_query, origin,
+    path_item, path_voter, poll_body, poll_copy_body, poll_edit_body, poll_list_query, selection_body,
+    stream_query, top_query, voiding_body, vote_body, voter_edit_body,
 };
 
 use std::str::FromStr;
@@ -40,7 +40,7 @@ use crate::replay::file::{self, Columns, Values, Vote};
 pub type Property = (&'static str, fn(&[u8]));
 
 /// All properties. Each is a fuzz target of the same name.
-pub const ALL: [Property; 33] = [
+pub const ALL: [Property; 37] = [
     ("request_framing", request_framing),
     ("vote_body", vote_body),
     ("item_body", item_body),
@@ -51,6 +51,8 @@ pub const ALL: [Property; 33] = [
     ("path_item", path_item),
     ("item_edit_body", item_edit_body),
     ("poll_edit_body", poll_edit_body),
+    ("choice_body", choice_body),
+    ("poll_copy_body", poll_copy_body),
     ("ballots_body", ballots_body),
     ("voiding_body", voiding_body),
     ("voter_edit_body", voter_edit_body),
@@ -63,8 +65,10 @@ pub const ALL: [Property; 33] = [
     ("voter_token", voter_token),
     ("forwarded", forwarded),
     ("list_query", list_query),
+    ("oembed_query", oembed_query),
     ("poll_list_query", poll_list_query),
     ("held_query", held_query),
+    ("top_query", top_query),
     ("stream_query", stream_query),
     ("last_event_id", last_event_id),
     ("item_id", item_id),

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::counts::TOP_LIMIT_ITEMS;
 use crate::domain::{
     ActKind, CHOICES_LIMIT_ITEMS, Edit, ItemId, ItemKey, ItemName, NewItem, VoterEditKind, VoterId,
 };
@@ -10,7 +11,7 @@ use crate::web::ProblemKind;
 use crate::web::limits::{REQUEST_LIMIT_VOTES, STREAM_LIMIT_ITEMS, STREAM_LIMIT_POLLS};
 use crate::web::parsing::{
     self, BALLOTS_LIMIT, GRACE_LIMIT_SECONDS, HELD_LIMIT_ITEMS, HELD_LIMIT_POLLS, Listed, PAGE_LIMIT_ITEMS,
-    PAGE_LIMIT_POLLS, PAGE_LIMIT_VOIDINGS, PAGE_LIMIT_VOTER_EDITS, Refusal, TRAIL_LIMIT_ACTS,
+    PAGE_LIMIT_POLLS, PAGE_LIMIT_VOIDINGS, PAGE_LIMIT_VOTER_EDITS, Refusal, TRAIL_LIMIT_ACTS, TopAskedOf,
 };
 
 /// Words that mean nothing to a client of JSON over HTTP. They are those of Rust, of serde and of
@@ -57,6 +58,9 @@ const FOREIGN: &[&str] = &[
     "BatchBody",
     "BatchVote",
     "NewPollBody",
+    "NewChoiceBody",
+    "PollCopyBody",
+    "TopQuery",
     "SelectionBody",
     "ListQuery",
     "PollListQuery",
@@ -239,6 +243,62 @@ pub fn poll_edit_body(bytes: &[u8]) {
     is_edit(parsing::poll_edit(bytes));
 }
 
+/// The body of a new choice of a poll.
+pub fn choice_body(bytes: &[u8]) {
+    let name = match parsing::choice(bytes) {
+        Ok(name) => name,
+        Err(refusal) => return is_proper(&refusal),
+    };
+    let length = name.as_str().chars().count();
+    is_printable(name.as_str(), length, ItemName::LIMIT_CHARACTERS);
+    let again = json!({ "name": name.as_str() });
+    let again = parsing::choice(again.to_string().as_bytes()).expect("it was taken before");
+    assert_eq!(again, name);
+}
+
+/// The body of a poll's copy.
+pub fn poll_copy_body(bytes: &[u8]) {
+    let copy = match parsing::poll_copy(bytes) {
+        Ok(copy) => copy,
+        Err(refusal) => return is_proper(&refusal),
+    };
+    let is_in_order = |opens, closes| opens < closes;
+    assert!(
+        copy.opens_at
+            .zip(copy.closes_at)
+            .is_none_or(|(opens, closes)| is_in_order(opens, closes))
+    );
+    let again = json!({
+        "title": copy.title.as_ref().map(ItemName::as_str),
+        "key": copy.key.as_ref().map(ItemKey::as_str),
+        "opens_at": copy.opens_at,
+        "closes_at": copy.closes_at,
+    });
+    let again = parsing::poll_copy(again.to_string().as_bytes()).expect("it was taken before");
+    assert_eq!(again, copy);
+}
+
+/// The query of a top list.
+pub fn top_query(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    let asked = match parsing::top(text) {
+        Ok(asked) => asked,
+        Err(refusal) => return is_proper(&refusal),
+    };
+    assert!((1..=TOP_LIMIT_ITEMS).contains(&asked.limit));
+    if let TopAskedOf::Items {
+        key_prefix: Some(prefix),
+        ..
+    } = asked.of
+    {
+        let (begin, end) = (prefix.as_str(), prefix.end());
+        is_printable(begin, begin.len(), ItemKey::LIMIT_BYTES);
+        assert!(end.is_none_or(|end| begin < end.as_str()), "{begin:?}");
+    }
+}
+
 fn is_edit(edit: Result<Edit, Refusal>) {
     match edit {
         Ok(edit) => {
@@ -309,6 +369,44 @@ pub fn origin(bytes: &[u8]) {
         own == origin.to_ascii_lowercase()
     });
     assert!(is_own || origin == ALLOWED.as_bytes(), "{origin:?}");
+}
+
+/// The header Host and the query of oEmbed, with a line feed between them.
+pub fn oembed_query(bytes: &[u8]) {
+    let (host, query) = match bytes.iter().position(|byte| *byte == b'\n') {
+        Some(at) => (&bytes[..at], &bytes[at + 1..]),
+        None => (&b"votes.example.org"[..], bytes),
+    };
+    let Ok(query) = std::str::from_utf8(query) else {
+        return;
+    };
+    match parsing::oembed(host, query) {
+        Ok(frame) => {
+            let url = reqwest::Url::parse(&frame).expect("an address");
+            assert!(matches!(url.scheme(), "http" | "https"), "{frame}");
+            assert!(url.username().is_empty() && url.password().is_none(), "{frame}");
+            // At the host that was asked, with its port or with the default of http or https.
+            let name = url.host_str().expect("a host").as_bytes();
+            let rest = host.get(name.len()..).expect("a host as long");
+            assert!(host[..name.len()].eq_ignore_ascii_case(name), "{frame}");
+            match url.port() {
+                None | Some(80 | 443) => assert!(matches!(rest, b"" | b":80" | b":443"), "{frame}"),
+                Some(port) => assert_eq!(rest, format!(":{port}").as_bytes(), "{frame}"),
+            }
+            assert!(url.path().ends_with("/polls/1/frame"), "{frame}");
+            let is_look = |byte: u8| byte.is_ascii_alphanumeric() || b"-=&".contains(&byte);
+            assert!(url.query().unwrap_or_default().bytes().all(is_look), "{frame}");
+        }
+        // No page of this host, or another format.
+        Err(refusal) if [404, 501].contains(&refusal.status) => {
+            let problem: serde_json::Value = serde_json::from_slice(&refusal.body).expect("JSON");
+            assert!(
+                problem["field"] == "url" || problem["field"] == "format",
+                "{problem}"
+            );
+        }
+        Err(refusal) => is_proper(&refusal),
+    }
 }
 
 /// The query of the list of items.

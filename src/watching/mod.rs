@@ -168,6 +168,11 @@ pub struct Stream {
 }
 
 impl Stream {
+    /// What of it does not exist. Each is shown once it does.
+    pub fn unknown(&self) -> Vec<Watched> {
+        self.shared.state().unknown(self.id)
+    }
+
     /// What to send the client next, as it stands now; `None`: the stream ends.
     pub fn poll_event(&mut self, context: &mut Context<'_>) -> Polled<Option<Event>> {
         self.shared.state().poll_event(self.id, context)

@@ -239,8 +239,8 @@ impl Reader {
                     state.due_finals(Instant::now(), STATEMENT_LIMIT_POLLS),
                 )
             };
-            for (poll, choices, is_known) in due {
-                let counts = self.counts.final_counts(poll, &choices, is_known);
+            for (poll, known) in due {
+                let counts = self.counts.final_counts(poll, known.as_deref());
                 // Errors show in the other reads.
                 let counts = self.limited(ended, counts).await.unwrap_or_default();
                 let behind = self.shared.state().read_finals(poll, counts);

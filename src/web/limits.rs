@@ -48,6 +48,10 @@ pub const STREAM_UNREAD_LIMIT_BYTES: usize = 16 * 1024;
 /// The most threads that serve requests. Each thread has its own connections: four to Postgres (two batch
 /// writers, a writer of decisions, a reader) and one to Redis.
 pub const THREADS_LIMIT: usize = 8;
+/// The longest language tag in a frame's address (RFC 5646, 4.4.1).
+pub const LANGUAGE_LIMIT_CHARACTERS: usize = 35;
+/// The length of a colour in a frame's address: two digits each for red, green and blue.
+pub const ACCENT_LENGTH_CHARACTERS: usize = 6;
 /// How long a client should wait after a 503 before it retries.
 pub const RETRY_AFTER_SECONDS: u64 = 1;
 

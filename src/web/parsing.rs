@@ -11,7 +11,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::hmac;
 
 use crate::domain::{
-    Ballot, Edit, ItemId, NewApiKey, NewItem, NewPoll, NewVote, Reference, TrailFilter, VoidingId,
+    Ballot, Edit, ItemId, ItemName, NewApiKey, NewItem, NewPoll, NewVote, Reference, TrailFilter, VoidingId,
     VoterEditId, VoterId,
 };
 use crate::web::access;
@@ -19,6 +19,8 @@ use crate::web::access::{FoundCookie, JwtOptions, Origins, Proxies, Tokens, Vote
 use crate::web::api::api_keys::{NewApiKeyBody, RotationBody};
 use crate::web::api::ballots::BallotsBody;
 use crate::web::api::batches::{BatchBody, BatchEntry};
+use crate::web::api::choices::NewChoiceBody;
+use crate::web::api::copies::PollCopyBody;
 use crate::web::api::edits::{ItemEditBody, PollEditBody};
 use crate::web::api::held_votes::HeldQuery;
 use crate::web::api::items::NewItemBody;
@@ -28,22 +30,26 @@ use crate::web::api::polls::NewPollBody;
 use crate::web::api::selections::SelectionBody;
 use crate::web::api::status_history::HistoryQuery;
 use crate::web::api::streams::StreamQuery;
+use crate::web::api::top::TopQuery;
 use crate::web::api::trail::TrailQuery;
 use crate::web::api::voidings::VoidingsQuery;
 use crate::web::api::voidings::new::NewVoidingBody;
 use crate::web::api::voter_edits::VoterEditsQuery;
 use crate::web::api::voter_edits::new::NewVoterEditBody;
 use crate::web::api::votes::VoteBody;
+use crate::web::pages::oembed;
 use crate::web::problem::Problem;
 use crate::web::request::{body, idempotency, path, query, reference};
 use crate::web::transport::framing::Framing;
 
 pub use crate::web::api::api_keys::GRACE_LIMIT_SECONDS;
 pub use crate::web::api::ballots::BALLOTS_LIMIT;
+pub use crate::web::api::copies::NewCopy;
 pub use crate::web::api::held_votes::{HELD_LIMIT_ITEMS, HELD_LIMIT_POLLS, HeldAsked};
 pub use crate::web::api::lists::{Listed, PAGE_LIMIT_ITEMS};
 pub use crate::web::api::poll_lists::{PAGE_LIMIT_POLLS, PollPage};
 pub use crate::web::api::streams::Wanted;
+pub use crate::web::api::top::{TopAsked, TopAskedOf};
 pub use crate::web::api::trail::TRAIL_LIMIT_ACTS;
 pub use crate::web::api::voidings::PAGE_LIMIT_VOIDINGS;
 pub use crate::web::api::voidings::new::WantedVoiding;
@@ -109,6 +115,21 @@ pub fn stream(text: &str) -> Result<Wanted, Refusal> {
 /// Reads the body of `POST /v1/polls`.
 pub fn poll(bytes: &[u8]) -> Result<NewPoll, Refusal> {
     Ok(body::parse::<NewPollBody>(bytes)?.into_poll()?)
+}
+
+/// Reads the body of `POST /v1/polls/{id}/choices`.
+pub fn choice(bytes: &[u8]) -> Result<ItemName, Refusal> {
+    Ok(body::parse::<NewChoiceBody>(bytes)?.into_name()?)
+}
+
+/// Reads the body of `POST /v1/polls/{id}/copy`.
+pub fn poll_copy(bytes: &[u8]) -> Result<NewCopy, Refusal> {
+    Ok(body::parse::<PollCopyBody>(bytes)?.into_copy()?)
+}
+
+/// Reads the query of `GET /v1/items/top`.
+pub fn top(text: &str) -> Result<TopAsked, Refusal> {
+    Ok(query::parse::<TopQuery>(text)?.into_asked()?)
 }
 
 /// Reads the body of `PUT /v1/polls/{id}/votes/{voter_id}`.
@@ -203,6 +224,11 @@ pub fn may_write(allowed: &Origins, host: &[u8], origin: &[u8]) -> Option<bool> 
     headers.insert(header::HOST, HeaderValue::from_bytes(host).ok()?);
     headers.insert(header::ORIGIN, HeaderValue::from_bytes(origin).ok()?);
     Some(allowed.may_write(&headers))
+}
+
+/// Returns the address of the frame that a query of oEmbed names at this host.
+pub fn oembed(host: &[u8], query: &str) -> Result<String, Refusal> {
+    Ok(oembed::frame_of(query, host)?)
 }
 
 /// Reads the header Idempotency-Key.

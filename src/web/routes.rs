@@ -14,13 +14,13 @@ use utoipa::OpenApi as _;
 use crate::domain::ActKind;
 use crate::web::access::Act;
 use crate::web::api::{
-    access, api_keys, audits, ballots, batches, edits, health, held_votes, history, items, lists, poll_lists,
-    polls, receipts, selections, status, status_history, streams, top, trail, voidings, voter, voter_edits,
-    votes, votes_of,
+    access, api_keys, audits, ballots, batches, choices, copies, edits, feed, health, held_votes, history,
+    items, lists, poll_lists, polls, receipts, selections, status, status_history, streams, top, trail,
+    voidings, voter, voter_edits, votes, votes_of,
 };
 use crate::web::openapi;
 use crate::web::openapi::Description;
-use crate::web::pages::{assets, docs, embed, operator, problems, voting};
+use crate::web::pages::{assets, docs, embed, frames, oembed, operator, problems, voting};
 use crate::web::problem::{method_not_allowed, not_found};
 use crate::web::transport::kept::Kept;
 use crate::web::transport::observe;
@@ -102,6 +102,7 @@ static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
         votes::take_back;
         batches::cast;
         held_votes::list;
+        feed::show;
         receipts::show;
         votes_of::of_item;
         votes_of::of_poll;
@@ -111,6 +112,8 @@ static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
         polls::show;
         history::of_poll;
         edits::poll, act PollEdit;
+        choices::add, act ChoiceCreate;
+        copies::create, act PollCreate;
         selections::select;
         selections::selected;
         selections::take_back;
@@ -160,6 +163,9 @@ static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
         voting::home;
         voting::item;
         voting::poll;
+        frames::item;
+        frames::poll;
+        oembed::show;
         embed::page;
         operator::page;
         openapi::document;

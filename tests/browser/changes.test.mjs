@@ -1,31 +1,33 @@
 // What may go wrong with an element's reference, and with several elements of one voter.
 import assert from "node:assert/strict";
-import { once } from "node:events";
-import { createServer, request as send } from "node:http";
 import { after, before, test } from "node:test";
-import { close, count, eventually, hostElements, isPressed, isReleased, open, person, refused, shows, tally } from "./harness.mjs";
+import { close, count, eventually, heard, hears, hostElements, isPressed, isReleased, open, person, shows, siteAround, tally } from "./harness.mjs";
 
 before(open);
 after(close);
 
-test("an element whose reference stands for nothing says so, and the others of its page are shown", async () => {
+test("an element whose reference stands for nothing tells its page and shows nothing, and the others of the page are shown", async () => {
   const item = await tally.newItem({ name: "Good" });
   const comma = await tally.newItem({ name: "Comma", key: "a,b" });
   const bad = ["abc", "0", "-1", "01", "1.5", "9223372036854775808", "key:", `key:${"x".repeat(201)}`, "../../ops"];
   const page = await person();
+  await hears(page, "tally-error");
   await page.goto(hostElements("bad", `<tally-vote item="${item}"></tally-vote><tally-vote item="key:a,b"></tally-vote>
     ${bad.map((reference) => `<tally-vote item="${reference}"></tally-vote>`).join("")}`));
   await tally.vote(item, "bob");
   await tally.vote(comma, "bob");
   for (const name of ["Good", "Comma"]) await page.getByRole("button", { name: `Vote up: ${name}` }).waitFor();
   await page.locator("tally-vote").first().locator('[part="count"]', { hasText: /^1$/ }).waitFor();
-  for (const reference of bad) await refused(page).filter({ hasText: `“${reference}”` }).first().waitFor();
+  const errors = await heard(page, "tally-error");
+  for (const reference of bad) assert.ok(errors.some((one) => one.message.includes(`“${reference}”`) && one.problem === null), reference);
+  assert.equal(await page.getByRole("button", { name: /^Vote up/ }).count(), 2);
   assert.deepEqual(page.errors, []);
 });
 
 test("an element that gets another reference shows only what that names", async () => {
   const [first, second] = [await tally.newPoll({ title: "First?" }), await tally.newPoll({ title: "Second?", choices: ["Tea", "Coffee"] })];
   const page = await person();
+  await hears(page, "tally-error");
   await page.goto(hostElements("another", `<tally-poll poll="${first.id}"></tally-poll>`));
   const choices = page.locator("tally-poll").getByRole("button");
   await choices.filter({ hasText: "Soup" }).click();
@@ -36,11 +38,10 @@ test("an element that gets another reference shows only what that names", async 
   await choices.filter({ hasText: "Tea" }).waitFor();
   assert.equal(await choices.count(), 2);
   await set("nothing");
-  await refused(page).filter({ hasText: "“nothing”" }).waitFor();
+  await eventually(async () => (await heard(page, "tally-error")).some((one) => one.message.includes("“nothing”")));
   assert.equal(await choices.count(), 0);
   await set(String(first.id));
   await isPressed(choices.filter({ hasText: "Soup" }));
-  await refused(page).waitFor({ state: "detached" });
   await set(null);
   await eventually(async () => (await choices.count()) === 0);
 });
@@ -66,10 +67,14 @@ test("elements that are pressed at once, also in two tabs, vote as one voter and
 
 test("an element whose item is created later shows it soon after", async () => {
   const page = await person();
+  await hears(page, "tally-error");
   await page.clock.install();
-  await page.goto(hostElements("later", '<tally-vote item="key:later"></tally-vote>'));
+  await page.goto(hostElements("later", '<tally-vote item="key:later"><b>Votes come later.</b></tally-vote>'));
   await page.clock.runFor(2000);
-  await refused(page).filter({ hasText: "There is no item key:later." }).waitFor();
+  await eventually(async () => (await heard(page, "tally-error")).length > 0);
+  const [{ message, problem }] = await heard(page, "tally-error");
+  assert.deepEqual([message, problem.type, problem.status], ["There is no item key:later.", "/problems/unknown-item", 404]);
+  await shows(page, "Votes come later.");
   await tally.newItem({ name: "Later", key: "later" });
   await eventually(async () => {
     await page.clock.runFor(5000);
@@ -97,22 +102,8 @@ test("the snippet on /embed is HTML that works without a change", async () => {
 test("elements work below a path of the page's own host", async () => {
   const poll = await tally.newPoll({ title: "Below?" });
   const html = `<!doctype html><title>x</title><script type="module" src="/tally/embed.js"></script><tally-poll poll="${poll.id}"></tally-poll>`;
-  // As the nginx in docs/operating/proxy.md: requests below /tally/ go to Tally, without that prefix.
-  const proxy = createServer((asked, answer) => {
-    if (!asked.url.startsWith("/tally/")) return answer.setHeader("content-type", "text/html").end(html);
-    const { method, headers } = asked;
-    const passed = send(tally.base + asked.url.slice("/tally".length), { method, headers }, (got) => {
-      answer.writeHead(got.statusCode, got.headers);
-      got.pipe(answer);
-    });
-    passed.on("error", () => answer.destroy());
-    answer.on("close", () => passed.destroy());
-    asked.pipe(passed);
-  });
-  proxy.listen(0, "127.0.0.1").unref();
-  await once(proxy, "listening");
   const page = await person();
-  await page.goto(`http://127.0.0.1:${proxy.address().port}/`);
+  await page.goto(await siteAround(html));
   await page.getByRole("button", { name: /^Soup/ }).click();
   await shows(page, "Your vote counts.");
   await tally.choose(poll, "bob", 1);

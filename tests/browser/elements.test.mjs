@@ -129,7 +129,7 @@ test("a vote with a token is the vote of the voter whom it names; each anonymous
   const nobody = await person();
   await nobody.goto(plain);
   await up(nobody, "Named").click();
-  await nobody.getByText("Votes are only taken from voters who are known here.").waitFor();
+  await nobody.getByText("Sign in to vote.").waitFor();
   for (const expected of ["1", "2"]) {
     await up(nobody, "Free").click();
     await nobody.locator(`tally-vote[item="${free}"]`).locator('[part="count"]', { hasText: new RegExp(`^${expected}$`) }).waitFor();
@@ -189,10 +189,12 @@ test("the text between an element's tags shows until its counts come, and withou
 
 test("every part and every event that the guide names exists", async () => {
   const parts = [...(/^Parts for .*$/m.exec(guide)[0]).matchAll(/`([a-z-]+)`/g)].map(([, name]) => name);
-  const events = [...guide.slice(guide.indexOf("## Events")).matchAll(/^\| `(tally-[a-z]+)`/gm)].map(([, name]) => name);
-  assert.ok(parts.length >= 14 && events.length === 4, `${parts} ${events}`);
-  const server = await Server.start();
+  const events = [...guide.slice(guide.indexOf("## Events")).matchAll(/^\| `(tally-[a-z-]+)`/gm)].map(([, name]) => name);
+  assert.ok(parts.length >= 17 && events.length === 5, `${parts} ${events}`);
+  const server = await Server.start({ TALLY_OPEN: "admin" });
   const item = await server.newItem({ name: "Parts", closes_at: "2040-01-01T00:00:00Z" });
+  await server.call("PUT", `/v1/items/${item}/access`, { open: ["voters"] });
+  const closed = await server.newItem({ name: "For some" });
   const poll = await server.newPoll({ title: "Parts?", by_ballot: true });
   const { ballots } = await server.call("POST", `/v1/polls/${poll.id}/ballots`, { count: 1 });
   await server.call("POST", `/v1/items/${poll.choices[0].item_id}/votes`, { ballot: ballots[0] });
@@ -202,11 +204,18 @@ test("every part and every event that the guide names exists", async () => {
     for (const name of events) document.addEventListener(name, ({ detail }) => (globalThis.seen[name] = detail));
   }, events);
   const css = parts.map((name) => `tally-vote::part(${name}), tally-poll::part(${name}) { --${name}: yes; }`).join("\n");
-  await page.goto(hostElements("parts", `<tally-vote item="${item}"></tally-vote><tally-poll poll="${poll.id}"></tally-poll>`, { server, head: `<style>${css}</style>` }));
+  const elements = `<tally-vote item="${item}"></tally-vote><tally-vote item="${closed}"></tally-vote><tally-poll poll="${poll.id}"></tally-poll>`;
+  await page.goto(hostElements("parts", elements, { server, head: `<style>${css}</style>` }));
   await page.getByRole("button", { name: "Vote up: Parts" }).click();
   await shows(page, "Your vote counts.");
-  await page.getByRole("button", { name: /^Soup/ }).click();
+  await page.getByRole("button", { name: "Vote up: For some" }).click();
+  await shows(page, "Sign in to vote.");
+  await page.locator("tally-poll").getByLabel("Your ballot").fill(ballots[0]);
+  await page.getByRole("button", { name: /^Salad/ }).click();
+  await page.getByRole("button", { name: "Vote", exact: true }).click();
   await refused(page).waitFor();
+  await page.getByRole("button", { name: /^Salad/ }).click();
+  await page.getByRole("alertdialog").waitFor();
   const named = await page.evaluate(() => {
     const all = new Set();
     for (const host of document.querySelectorAll("tally-vote, tally-poll")) {
@@ -224,5 +233,6 @@ test("every part and every event that the guide names exists", async () => {
   assert.ok("vote_count" in seen["tally-counts"] || "choices" in seen["tally-counts"]);
   assert.deepEqual([seen["tally-vote"].item_id, seen["tally-vote"].value], [item, 1]);
   assert.ok(seen["tally-error"].message && seen["tally-error"].problem.type.startsWith("/problems/"), JSON.stringify(seen["tally-error"]));
+  assert.equal(seen["tally-sign-in"].problem.type, "/problems/credential-missing");
   assert.equal(seen["tally-connection"].connected, false);
 });

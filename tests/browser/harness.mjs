@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
-import { createServer } from "node:http";
+import { createServer, request as send } from "node:http";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -105,7 +105,7 @@ export class Server {
 export async function open() {
   for (const name of ["allowed", "foreign"]) {
     const host = createServer((request, answer) => {
-      answer.setHeader("content-type", "text/html; charset=utf-8");
+      answer.setHeader("content-type", request.url.endsWith(".js") ? "text/javascript; charset=utf-8" : "text/html; charset=utf-8");
       answer.end(hosted.get(request.url) ?? "");
     });
     host.listen(0, "127.0.0.1").unref();
@@ -122,10 +122,39 @@ export async function close() {
   await Promise.all([...servers].map((server) => server.end()));
 }
 
-// Puts a page on another origin, an allowed or a foreign one. Returns its address.
+// The origin of other pages, an allowed or a foreign one. `name` is a name of this machine: "localhost" is another
+// site than "127.0.0.1".
+export const originOf = (origin = "allowed", name = "127.0.0.1") => `http://${name}:${ports[origin]}`;
+
+// Puts a page on another origin. Returns its address.
 export function host(name, html, origin = "allowed") {
   hosted.set(`/${name}.html`, html);
-  return `http://127.0.0.1:${ports[origin]}/${name}.html`;
+  return `${originOf(origin)}/${name}.html`;
+}
+
+// Puts a script beside the pages. Returns its path.
+export function hostScript(name, text) {
+  hosted.set(`/${name}.js`, text);
+  return `/${name}.js`;
+}
+
+// A site that has the server below /tally/, as the nginx in docs/operating/proxy.md: requests go to Tally without that
+// prefix. All other paths have this page. Returns the address of the site.
+export async function siteAround(html, server = tally) {
+  const proxy = createServer((asked, answer) => {
+    if (!asked.url.startsWith("/tally/")) return answer.setHeader("content-type", "text/html").end(html);
+    const { method, headers } = asked;
+    const passed = send(server.base + asked.url.slice("/tally".length), { method, headers }, (got) => {
+      answer.writeHead(got.statusCode, got.headers);
+      got.pipe(answer);
+    });
+    passed.on("error", () => answer.destroy());
+    answer.on("close", () => passed.destroy());
+    asked.pipe(passed);
+  });
+  proxy.listen(0, "127.0.0.1").unref();
+  await once(proxy, "listening");
+  return `http://127.0.0.1:${proxy.address().port}/`;
 }
 
 // Puts a page with these elements on an allowed origin. The page has no faults of its own.
@@ -151,6 +180,13 @@ export const shows = (page, text) => page.getByText(text, { exact: true }).filte
 export const count = (page, text) => page.locator("tally-vote").locator('[part="count"]', { hasText: new RegExp(`^${text}$`) }).waitFor();
 export const isPressed = (locator) => locator.and(locator.page().locator('[aria-pressed="true"]')).waitFor();
 export const isReleased = (locator) => locator.and(locator.page().locator('[aria-pressed="false"]')).waitFor();
+// What the elements of a page said to it. Call it before the page is loaded.
+export const hears = (page, name) => page.addInitScript((name) => {
+  globalThis.heard ??= {};
+  globalThis.heard[name] = [];
+  addEventListener(name, ({ detail }) => globalThis.heard[name].push(detail));
+}, name);
+export const heard = (page, name) => page.evaluate((name) => globalThis.heard[name], name);
 export const refused = (page) => page.locator('[part="message"].bad');
 
 // The faults that axe finds.
@@ -188,3 +224,48 @@ export async function focusIsShown(page) {
   });
   assert.ok(width === null || width > 0, `nothing shows that this has the focus: ${what}`);
 }
+
+// The contrast of each text and each mark in the elements with what is painted behind it. axe leaves out what is mixed
+// with the colours below. A canvas paints the layers: it knows each way to write a colour.
+export const contrasts = (page) => page.evaluate(() => {
+  const canvas = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d", { willReadFrequently: true });
+  const painted = (colors) => {
+    for (const color of ["#fff", ...colors]) {
+      canvas.fillStyle = "#010203";
+      canvas.fillStyle = color;
+      if (canvas.fillStyle === "#010203") throw new Error(`no colour: ${color}`);
+      canvas.fillRect(0, 0, 1, 1);
+    }
+    return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
+  };
+  const luminance = (color) => {
+    const [red, green, blue] = color.map((value) => (value / 255 <= 0.04045 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  };
+  const contrast = (behind, color) => {
+    const [low, high] = [behind, [...behind, color]].map((layers) => luminance(painted(layers))).sort((a, b) => a - b);
+    return Number(((high + 0.05) / (low + 0.05)).toFixed(2));
+  };
+  const behind = (one) => {
+    const layers = [];
+    for (let at = one; at; at = at.parentElement ?? at.getRootNode().host) layers.unshift(getComputedStyle(at).backgroundColor);
+    return layers;
+  };
+  const found = [];
+  for (const host of document.querySelectorAll("*")) {
+    for (const one of host.shadowRoot?.querySelectorAll("*") ?? []) {
+      const { color, visibility } = getComputedStyle(one);
+      const isText = [...one.childNodes].some((node) => node.nodeType === Node.TEXT_NODE && node.data.trim());
+      const isMark = one.matches("svg.mark");
+      if (!(isText || isMark) || visibility !== "visible" || one.getClientRects().length === 0 || one.closest(".unseen")) continue;
+      const bar = one.closest('[part~="choice"]')?.querySelector('[part="bar"]');
+      const layers = behind(one);
+      // A bar lies over its choice, and under the text or beside it.
+      const over = bar ? [...layers, getComputedStyle(bar).backgroundColor] : layers;
+      const what = `${host.localName} ${one.getAttribute("part") ?? one.localName} ${isText ? one.textContent.trim().slice(0, 40) : ""}`;
+      const isPressed = one.closest("button")?.getAttribute("aria-pressed") === "true";
+      found.push({ what, isText, isPressed, contrast: Math.min(contrast(layers, color), isMark && bar ? Infinity : contrast(over, color)) });
+    }
+  }
+  return found;
+});

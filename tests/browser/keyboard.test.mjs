@@ -89,7 +89,7 @@ test("an author of another page chooses an element and copies its snippet", asyn
   await press(page, "Control+A");
   await page.keyboard.type(String(item));
   await tabTo(page, page.getByRole("button", { name: "Vote up: Snippet" }));
-  await tabTo(page, page.getByRole("button", { name: "Copy" }), "Shift+Tab");
+  await tabTo(page, page.getByRole("button", { name: "Copy", exact: true }), "Shift+Tab");
   await press(page, "Enter");
   await shows(page, "Copied.");
   assert.equal(await copied(page), `<script type="module" src="${tally.base}/embed.js"></script>\n<tally-vote item="${item}"></tally-vote>`);

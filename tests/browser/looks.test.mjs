@@ -1,8 +1,9 @@
 // How pages and elements look to people with poor sight, in small windows, and in other writing systems. PICTURES=1
 // takes the pictures in docs/pictures again.
 import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
 import { after, before, test } from "node:test";
-import { close, eventually, faults, fits, hostElements, open, person, refused, shows, tally } from "./harness.mjs";
+import { close, eventually, faults, fits, hostElements, isPressed, open, person, refused, shows, tally } from "./harness.mjs";
 
 before(open);
 after(close);
@@ -45,32 +46,41 @@ test("axe finds no fault in any element on another origin's page, whatever the e
   const item = await tally.newItem({ name: "Fountains" });
   const full = await tally.newItem({ name: "One seat", max_votes: 1 });
   await tally.vote(full, "bob");
-  const [open, closed, ballots] = [
+  const [open, several, closed, ballots] = [
     await tally.newPoll({ title: "An open poll" }),
+    await tally.newPoll({ title: "A poll of several", max_choices: 0 }),
     await tally.newPoll({ title: "A closed poll", closes_at: "2020-01-01T00:00:00Z" }),
     await tally.newPoll({ title: "A board", by_ballot: true }),
   ];
+  const emoji = await tally.newPoll({ title: "Emoji", choices: ["👍", "❤️"] });
   await tally.vote(item, "bob");
   await tally.choose(open, "bob", 0);
   await eventually(() => isDrawn(`items/${item}`));
   const elements = `<p>It has <tally-count item="${item}"></tally-count> votes, and this <tally-count item="9999999"></tally-count>.</p>
     <tally-vote item="${item}"></tally-vote><tally-vote item="${full}"></tally-vote><tally-vote item="9999999"></tally-vote>
-    ${[open, closed, ballots].map((poll) => `<tally-poll poll="${poll.id}"></tally-poll>`).join("")}
+    ${[open, several, closed, ballots].map((poll) => `<tally-poll poll="${poll.id}"></tally-poll>`).join("")}
+    <tally-reactions poll="${emoji.id}"></tally-reactions>
     <tally-history item="${item}"></tally-history><tally-history poll="${open.id}" over="hour"></tally-history>`;
   const address = hostElements("faults", elements);
   for (const colorScheme of SCHEMES) {
     const page = await person({ colorScheme });
     await page.goto(address);
-    await refused(page).filter({ hasText: "There is no item 9999999." }).waitFor();
-    await page.getByRole("button", { name: "Vote up: One seat" }).click();
     await page.getByRole("button", { name: "Vote up: Fountains" }).click();
-    await page.locator(`tally-poll[poll="${open.id}"]`).getByRole("button", { name: /^Salad/ }).click();
-    await page.locator(`tally-poll[poll="${closed.id}"]`).getByRole("button", { name: /^Salad/ }).press("Enter");
-    await page.locator(`tally-poll[poll="${ballots.id}"]`).getByRole("button", { name: /^Salad/ }).click();
-    for (const text of ["All places are taken.", "This poll is closed.", "This ballot is not valid"]) await refused(page).filter({ hasText: text }).waitFor();
+    for (const poll of [open, several]) await page.locator(`tally-poll[poll="${poll.id}"]`).getByRole("button", { name: /^Salad/ }).click();
+    await page.getByRole("button", { name: /^👍/ }).click();
+    await isPressed(page.getByRole("button", { name: /^👍/ }));
     await page.getByRole("img", { name: /^Over the last day/ }).waitFor();
     await page.getByRole("img", { name: /^Over the last hour/ }).waitFor();
-    assert.deepEqual(await faults(page), [], colorScheme);
+    const board = page.locator(`tally-poll[poll="${ballots.id}"]`);
+    await board.getByLabel("Your ballot").fill("0000-0000");
+    await board.getByRole("button", { name: /^Salad/ }).click();
+    await board.getByRole("alertdialog").waitFor();
+    assert.deepEqual(await faults(page), [], `${colorScheme}, with a question`);
+    await board.getByRole("button", { name: "Vote", exact: true }).click();
+    await page.getByRole("button", { name: "Vote up: One seat" }).press("Enter");
+    await page.locator(`tally-poll[poll="${closed.id}"]`).getByRole("button", { name: /^Salad/ }).press("Enter");
+    for (const text of ["This ballot is not valid", "All places are taken.", "This is closed."]) await refused(page).filter({ hasText: text }).waitFor();
+    assert.deepEqual(await faults(page), [], `${colorScheme}, with refusals`);
     assert.deepEqual(page.errors, []);
     await page.context().close();
   }
@@ -190,4 +200,131 @@ test("on a right-to-left page, bars and lines begin at the right, and numbers do
     assert.deepEqual(page.errors, []);
     await page.context().close();
   }
+});
+
+test("nothing on a page moves when a message comes or goes", async () => {
+  const item = await tally.newItem({ name: "Still" });
+  const full = await tally.newItem({ name: "A full one", max_votes: 1 });
+  await tally.vote(full, "bob");
+  const poll = await tally.newPoll({ title: "Still?" });
+  const emoji = await tally.newPoll({ title: "Still", choices: ["👍", "❤️"] });
+  for (const width of [320, 1000]) {
+    const page = await person({ viewport: { width, height: 800 } });
+    await page.clock.install();
+    await page.goto(hostElements("still", `<tally-vote item="${item}"></tally-vote><p>One.</p><tally-vote item="${full}"></tally-vote><p>Two.</p>
+      <tally-poll poll="${poll.id}"></tally-poll><p>Three.</p><tally-reactions poll="${emoji.id}"></tally-reactions><p>Four.</p>`));
+    const places = () => page.evaluate(() => [...document.querySelectorAll("main > *, tally-vote, tally-poll, tally-reactions")].flatMap((one) =>
+      [one, ...(one.shadowRoot?.querySelectorAll("button, [part~=name], [part~=title]") ?? [])].map((part) => {
+        const { x, y, width, height } = part.getBoundingClientRect();
+        return [part.localName, x, y, width, height].join(" ");
+      })));
+    const said = page.locator('[part="message"]:not(:empty)');
+    await page.getByRole("button", { name: /^Soup/ }).waitFor();
+    await page.getByRole("button", { name: /^❤️/ }).waitFor();
+    const before = await places();
+    await page.getByRole("button", { name: "Vote up: A full one" }).press("Enter");
+    await refused(page).waitFor();
+    assert.deepEqual(await places(), before, `${width}: a refusal`);
+    await page.getByRole("button", { name: "Vote up: Still" }).click();
+    await page.getByRole("button", { name: /^Soup/ }).click();
+    await page.getByRole("button", { name: /^👍/ }).click();
+    await isPressed(page.getByRole("button", { name: /^👍/ }));
+    await eventually(async () => (await said.count()) === 3);
+    assert.deepEqual(await places(), before, `${width}: messages`);
+    for (const message of await said.all()) {
+      const { x, width: wide } = await message.boundingBox();
+      assert.ok(x >= 0 && x + wide <= width, `a message is at ${x}, ${wide} wide`);
+    }
+    await fits(page, `messages at ${width}`);
+    await page.clock.fastForward(60_000);
+    await eventually(async () => (await said.count()) === 0);
+    assert.deepEqual(await places(), before, `${width}: messages have gone`);
+    assert.deepEqual(page.errors, []);
+    await page.context().close();
+  }
+});
+
+test("a page's own marks stand in place of ours, and it styles what is pressed", async () => {
+  const item = await tally.newItem({ name: "Hearts" });
+  const poll = await tally.newPoll({ title: "Stars?" });
+  const svg = (slot) => `<svg slot="${slot}" class="own" viewBox="0 0 16 16"><circle cx="8" cy="8" r="7"/></svg>`;
+  const page = await person();
+  await page.goto(hostElements("marks", `<tally-vote item="${item}">${svg("up")}${svg("down")}</tally-vote><tally-poll poll="${poll.id}">${svg("check")}</tally-poll>`, {
+    head: `<style>.own { fill: rgb(1, 2, 3); } tally-vote::part(up pressed) { background: rgb(4, 5, 6); } tally-poll::part(choice pressed) { color: rgb(7, 8, 9); }
+      tally-poll::part(mark) { outline: 1px solid rgb(10, 11, 12); }</style>`,
+  }));
+  const up = page.getByRole("button", { name: "Vote up: Hearts" });
+  const soup = page.getByRole("button", { name: /^Soup/ });
+  await up.click();
+  await soup.click();
+  await isPressed(up);
+  await isPressed(soup);
+  for (const slot of ["up", "down"]) {
+    const { fill, width } = await page.locator(`svg[slot="${slot}"]`).evaluate((one) => ({ fill: getComputedStyle(one).fill, width: one.getBoundingClientRect().width }));
+    assert.equal(fill, "rgb(1, 2, 3)");
+    assert.ok(width > 10 && width < 30, `${slot} is ${width} wide`);
+  }
+  const style = (locator, name) => locator.evaluate((one, name) => getComputedStyle(one)[name], name);
+  assert.equal(await style(up, "backgroundColor"), "rgb(4, 5, 6)");
+  assert.equal(await style(soup, "color"), "rgb(7, 8, 9)");
+  const marks = page.locator("tally-poll").locator('[part="mark"]:has(circle)');
+  assert.equal(await marks.count(), 2);
+  assert.match(await style(marks.first(), "outline"), /rgb\(10, 11, 12\)/);
+  // Only what is chosen shows its mark.
+  assert.deepEqual(await marks.locator("circle").evaluateAll((all) => all.map((one) => getComputedStyle(one).visibility)), ["visible", "hidden"]);
+  // The vote's marks are none of what stands between the tags.
+  await page.getByRole("button", { name: "Vote down: Hearts" }).waitFor();
+  assert.deepEqual(await faults(page), []);
+  assert.deepEqual(page.errors, []);
+
+  // The guide's own snippet.
+  await tally.newItem({ name: "A post", key: "post-42", down_votes: false });
+  const guide = await readFile(new URL("../../docs/embed.md", import.meta.url), "utf8");
+  const snippet = /```html\n(<tally-vote [^>]*>\s*<svg.*?)```/s.exec(guide)[1];
+  await page.goto(hostElements("marks-guide", snippet));
+  const like = page.getByRole("button", { name: "Vote up: A post" });
+  await like.click();
+  await isPressed(like);
+  const { x, y, width, height } = await page.locator("tally-vote > svg").boundingBox();
+  const around = await like.boundingBox();
+  assert.ok(x > around.x && y > around.y && x + width < around.x + around.width && y + height < around.y + around.height, "the mark is not within its button");
+});
+
+test("who may choose one sees round marks, who may choose several square ones, also before the script runs", async () => {
+  const polls = { one: await tally.newPoll({ title: "Round?" }), several: await tally.newPoll({ title: "Square?", max_choices: 2 }) };
+  const isRound = (locator, pseudo) => locator.evaluate((one, pseudo) => getComputedStyle(one, pseudo).borderTopLeftRadius === "50%", pseudo);
+  for (const [name, poll] of Object.entries(polls)) {
+    const bare = await person({ javaScriptEnabled: false });
+    await bare.goto(`${tally.base}/polls/${poll.id}`);
+    assert.equal(await isRound(bare.locator(".choices > li").first(), "::before"), name === "one", `${name}, without script`);
+    const page = await person();
+    await page.goto(hostElements(name, `<tally-poll poll="${poll.id}"></tally-poll>`));
+    await page.getByRole("button", { name: /^Soup/ }).waitFor();
+    assert.equal(await isRound(page.locator('tally-poll [part="mark"]').first()), name === "one", name);
+  }
+});
+
+test("in forced colours and with reduced motion, what is chosen is seen, and nothing moves by itself", async () => {
+  const item = await tally.newItem({ name: "Forced" });
+  const poll = await tally.newPoll({ title: "Forced?" });
+  await tally.choose(poll, "bob", 1);
+  const page = await person({ forcedColors: "active", reducedMotion: "reduce" });
+  await page.goto(hostElements("forced", `<tally-vote item="${item}"></tally-vote><tally-poll poll="${poll.id}"></tally-poll>`));
+  const pairs = {
+    vote: [page.getByRole("button", { name: "Vote up: Forced" }), page.getByRole("button", { name: "Vote down: Forced" })],
+    poll: ["Soup", "Salad"].map((name) => page.getByRole("button", { name: new RegExp(`^${name}`) }).locator('[part="mark"]').first()),
+  };
+  for (const [pressed] of Object.values(pairs)) await pressed.click();
+  await isPressed(pairs.vote[0]);
+  await isPressed(page.getByRole("button", { name: /^Soup/ }));
+  const style = (locator, name) => locator.evaluate((one, name) => getComputedStyle(one)[name], name);
+  for (const [name, [pressed, other]] of Object.entries(pairs)) {
+    // Where a mark is hidden, its colour is that of nothing.
+    assert.notEqual(await style(pressed, "backgroundColor"), await style(other, "backgroundColor"), name);
+  }
+  const bar = page.getByRole("button", { name: /^Salad/ }).locator('[part="bar"]');
+  await eventually(async () => (await bar.boundingBox()).width > 0);
+  assert.notEqual(await style(bar, "backgroundColor"), await style(page.getByRole("button", { name: /^Salad/ }), "backgroundColor"));
+  assert.equal(await style(bar, "transitionDuration"), "0s");
+  assert.deepEqual(await faults(page), []);
 });

@@ -29,13 +29,13 @@ test("a closed poll, a full item and a spent ballot say why they take no vote", 
   const page = await person();
   await page.goto(`${tally.base}/polls/${closed.id}`);
   await page.getByRole("button", { name: /^Soup/ }).click({ force: true });
-  await shows(page, "This poll is closed.");
+  await shows(page, "This is closed.");
 
   const full = await tally.newItem({ name: "One seat", max_votes: 1 });
   await tally.vote(full, "bob");
   await page.goto(`${tally.base}/items/${full}`);
-  await page.getByRole("button", { name: "Vote up: One seat" }).click();
-  await refused(page).waitFor();
+  await page.getByRole("button", { name: "Vote up: One seat" }).click({ force: true });
+  await refused(page).filter({ hasText: "All places are taken." }).waitFor();
 
   const board = await tally.newPoll({ title: "Board", by_ballot: true });
   const { ballots } = await tally.call("POST", `/v1/polls/${board.id}/ballots`, { count: 1 });
@@ -43,6 +43,7 @@ test("a closed poll, a full item and a spent ballot say why they take no vote", 
   for (const [choice, expected] of [[/^Salad/, "Your vote counts. The ballot is spent."], [/^Soup/, null]]) {
     await page.getByLabel("Your ballot").fill(ballots[0]);
     await page.getByRole("button", { name: choice }).click();
+    await page.getByRole("alertdialog").getByRole("button", { name: "Vote", exact: true }).click();
     await (expected ? page.getByText(expected) : page.locator('[part="message"].bad')).waitFor();
   }
   assert.deepEqual(page.errors, []);

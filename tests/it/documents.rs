@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 /// The most bytes of a page, so that it stays a page for one reader.
 const PAGE_LIMIT_BYTES: usize = 20 * 1024;
 /// A path in a code span begins with one of these folders.
-const FOLDERS: [&str; 14] = [
+const FOLDERS: [&str; 15] = [
     ".ci/",
     "benches/",
     "clients/",
     "deploy/",
     "docs/",
+    "examples/",
     "fuzz/",
     "lua/",
     "migrations/",
@@ -28,11 +29,12 @@ const FOLDERS: [&str; 14] = [
 /// Folders that hold no documents of the project.
 const FOREIGN: [&str; 4] = ["target", "node_modules", "dist", "test-results"];
 /// Where the names of settings and metrics come from.
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 10] = [
     "Makefile",
     "benches",
     "clients/typescript/src",
     "docker-compose.yml",
+    "examples",
     "migrations",
     "scripts",
     "src",

@@ -53,6 +53,11 @@ export class Deadline {
         this.#timer = setTimeout(late, limitMs);
     }
 
+    /** Aborts at once. */
+    abort(reason: unknown): void {
+        this.#controller.abort(reason);
+    }
+
     /** Lets go of the timer and of the outer signal. */
     end(): void {
         clearTimeout(this.#timer);

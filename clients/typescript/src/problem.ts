@@ -24,8 +24,8 @@ export class Problem extends Error {
     /** How many ms to wait before a retry makes sense. */
     readonly retryAfterMs: number | undefined;
     /**
-     * How many times the request was sent. If more than once, an earlier try may have succeeded: 409
-     * `ballot-not-valid` then means that the ballot has bought its vote.
+     * How many times the request was sent, but for those that 401 answered before the last token. If more than
+     * once, an earlier try may have succeeded: 409 `ballot-not-valid` then means that the ballot has bought its vote.
      */
     readonly tries: number;
 
@@ -50,7 +50,8 @@ export class Problem extends Error {
             // If the body is cut off, the status is enough.
             body = await answer.json().catch(() => ({}));
         } else {
-            await answer.body?.cancel().catch(() => undefined);
+            // Nobody waits for that: with a clone of the answer elsewhere it would not end.
+            answer.body?.cancel().catch(() => undefined);
         }
         return new Problem({ ...body, status: answer.status }, retryAfterMs(answer, body.retry_after_seconds), tries);
     }

@@ -1,5 +1,7 @@
+import type { CallOptions } from "./options.js";
 import { Deadline, pause, pauseMs } from "./pauses.js";
 import { NoAnswer, Problem } from "./problem.js";
+import { type Token, TokenFailure, tokenOf } from "./token.js";
 
 /** How often a request is sent at most: once, and three retries. */
 export const TRIES_LIMIT = 4;
@@ -12,39 +14,50 @@ export const RETRY_AFTER_LIMIT_MS = 30_000;
 
 /** The statuses with which a proxy or Tally answers when a retry may succeed. */
 const RETRIED_STATUSES: ReadonlySet<number> = new Set([429, 502, 503, 504]);
+const JSON_TYPE = "application/json";
 
 /** How to reach a server. */
 export interface Options {
     /** An API key, or a voter's token. Never put an API key into a page: all its visitors can read it. */
-    token?: string;
+    token?: Token | undefined;
     /** `include`: a page of another origin, one of `TALLY_ORIGINS`, sends the voter's cookie. */
-    credentials?: RequestCredentials;
+    credentials?: "include" | "omit" | "same-origin" | undefined;
     /** Replaces the global fetch. */
-    fetch?: typeof fetch;
+    fetch?: typeof fetch | undefined;
     /** How long one try may take, in ms. Defaults to `TRY_LIMIT_MS`. */
-    tryLimitMs?: number;
+    tryLimitMs?: number | undefined;
     /** How often a request is sent at most. Defaults to `TRIES_LIMIT`; 1: no retry. */
-    triesLimit?: number;
+    triesLimit?: number | undefined;
 }
 
-/** The options of every call. */
-export interface CallOptions {
-    /** Ends the call and its tries. The call rejects with the signal's reason. */
-    signal?: AbortSignal;
-}
+/** The parameters of a request. Those that are null or undefined are left out. */
+export type Query = { readonly [name: string]: string | number | boolean | null | undefined };
 
-/** The parameters of a request. */
-export type Query = Record<string, string | number | undefined>;
-
-/** A request as this client sends it. */
+/** A request. */
 export interface Call extends CallOptions {
     method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
+    /** The path on the server, such as `/v1/items/5`. */
     path: string;
-    query?: Query;
+    query?: Query | undefined;
+    headers?: { readonly [name: string]: string } | undefined;
+    /** It is sent as JSON. */
     body?: unknown;
+    /** What the answer shall be. Defaults to JSON; what is not JSON is returned as text. */
+    accept?: string | undefined;
     idempotencyKey?: string | undefined;
-    /** Whether a retry is safe: to send it twice has the same effect as to send it once. */
-    isSafe: boolean;
+    /**
+     * Whether a retry is safe: to send the request twice has the same effect as to send it once. Defaults to true
+     * for GET, PUT and DELETE, and with an `idempotencyKey`.
+     */
+    isSafe?: boolean | undefined;
+}
+
+/** The answer to a request that succeeded. */
+export interface Answer<T> {
+    status: number;
+    headers: Headers;
+    /** Undefined if the answer has none: with 204 and 304. */
+    body: T;
 }
 
 /** Sends requests to one server. */
@@ -57,15 +70,26 @@ export class Requests {
         this.#options = options;
     }
 
-    /** Sends a request once, without a time limit. */
-    fetch(path: string, query: Query | undefined, init: RequestInit): Promise<Response> {
+    /** Sends a request once, without a time limit; once more if a function has another token after 401. */
+    async fetch(path: string, query: Query | undefined, init: RequestInit & { signal: AbortSignal }): Promise<Response> {
+        const token = await tokenOf(this.#options.token, undefined, init.signal);
+        const answer = await this.#fetch(path, query, init, token);
+        if (answer.status !== 401 || token === undefined) return answer;
+        const other = await tokenOf(this.#options.token, token, init.signal);
+        if (other === undefined || other === token) return answer;
+        // Nobody waits for that: with a clone of the answer elsewhere it would not end.
+        answer.body?.cancel().catch(() => undefined);
+        return await this.#fetch(path, query, init, other);
+    }
+
+    #fetch(path: string, query: Query | undefined, init: RequestInit, token: string | undefined): Promise<Response> {
         const parameters = new URLSearchParams();
         for (const [name, value] of Object.entries(query ?? {})) {
-            if (value !== undefined) parameters.set(name, String(value));
+            if (value !== undefined && value !== null) parameters.set(name, String(value));
         }
         const text = parameters.toString();
         const headers = new Headers(init.headers);
-        if (this.#options.token !== undefined) headers.set("authorization", `Bearer ${this.#options.token}`);
+        if (token !== undefined) headers.set("authorization", `Bearer ${token}`);
         const credentials = this.#options.credentials;
         // A browser's fetch must not be called as a method of another object than the window.
         const send = this.#options.fetch ?? globalThis.fetch;
@@ -78,16 +102,23 @@ export class Requests {
 
     /** Sends a request, and retries it if that is safe. Returns the answer's body. */
     async ask<T>(call: Call): Promise<T> {
-        const triesLimit = call.isSafe ? (this.#options.triesLimit ?? TRIES_LIMIT) : 1;
+        return (await this.send<T>(call)).body;
+    }
+
+    /** Sends a request, and retries it if that is safe. */
+    async send<T>(call: Call): Promise<Answer<T>> {
+        const isSafe = call.isSafe ?? (call.idempotencyKey !== undefined || !["POST", "PATCH"].includes(call.method));
+        const triesLimit = isSafe ? (this.#options.triesLimit ?? TRIES_LIMIT) : 1;
         for (let tries = 1; ; tries++) {
             let refused: Problem | undefined;
             let failed: unknown;
             try {
-                const answer = await this.#try(call, tries);
-                if (!(answer instanceof Problem)) return answer as T;
+                const answer = await this.#try<T>(call, tries);
+                if (!(answer instanceof Problem)) return answer;
                 refused = answer;
             } catch (error) {
                 if (call.signal?.aborted) throw call.signal.reason;
+                if (error instanceof TokenFailure) throw error.cause;
                 failed = error;
             }
             if (refused !== undefined && !RETRIED_STATUSES.has(refused.status)) throw refused;
@@ -98,10 +129,12 @@ export class Requests {
         }
     }
 
-    async #try(call: Call, tries: number): Promise<unknown> {
-        const headers: Record<string, string> = { accept: "application/json" };
-        if (call.body !== undefined) headers["content-type"] = "application/json";
-        if (call.idempotencyKey !== undefined) headers["idempotency-key"] = call.idempotencyKey;
+    async #try<T>(call: Call, tries: number): Promise<Answer<T> | Problem> {
+        const headers = new Headers(call.headers);
+        const accept = call.accept ?? JSON_TYPE;
+        headers.set("accept", accept);
+        if (call.body !== undefined) headers.set("content-type", JSON_TYPE);
+        if (call.idempotencyKey !== undefined) headers.set("idempotency-key", call.idempotencyKey);
         const deadline = new Deadline(this.#options.tryLimitMs ?? TRY_LIMIT_MS, call.signal);
         try {
             const answer = await this.fetch(call.path, call.query, {
@@ -110,9 +143,11 @@ export class Requests {
                 body: call.body === undefined ? null : JSON.stringify(call.body),
                 signal: deadline.signal,
             });
-            if (!answer.ok) return await Problem.of(answer, tries);
-            // An answer without a body has 204.
-            return answer.status === 204 ? undefined : await answer.json();
+            const { status } = answer;
+            const isKnown = status === 304 && headers.has("if-none-match");
+            if (!answer.ok && !isKnown) return await Problem.of(answer, tries);
+            const body = isKnown || status === 204 ? undefined : await (accept === JSON_TYPE ? answer.json() : answer.text());
+            return { status, headers: answer.headers, body: body as T };
         } finally {
             deadline.end();
         }

@@ -1,7 +1,7 @@
 // Runs against two real servers on the same stores.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { type Counts, NoAnswer, Problem, Tally, isRefused } from "tally-client";
+import { type Counts, NoAnswer, Problem, Tally, type Unknown, isRefused } from "tally-client";
 import { LossyProxy, RealServer, eventually } from "./servers.js";
 
 let servers: RealServer[];
@@ -36,6 +36,8 @@ test("items are created, read, listed and voted on; votes are changed and taken 
     assert.equal((await tally.items.get(made.id)).vote_count, 1);
     assert.deepEqual((await tally.items.list({ ids: [made.id, "key:tea/1"] })).items.map(({ name }) => name), ["Tea", "Tea"]);
     assert.ok((await tally.items.top({ by: "up", limit: 5 })).items.length <= 5);
+    assert.deepEqual((await tally.heldMany("ada/ü", { items: [made.id] })).votes, []);
+    assert.deepEqual(await tally.items.list({ ids: [] }), { items: [], next_after: null });
     assert.ok(["stored", "counted", "saved"].includes((await tally.receipt(Number(vote.vote_id))).state));
 });
 
@@ -51,6 +53,52 @@ test("polls are created; selections are set and taken back; batches are answered
     const [cast, refused] = await tally.castMany([{ item_id: id, voter_id: "ada" }, { item_id: 999_999 }]);
     assert.ok(cast && !isRefused(cast) && cast.vote_count === 1);
     assert.ok(refused && isRefused(refused) && refused.type === "/problems/unknown-item");
+});
+
+test("a read with the tag of the last answer returns only what is new", async () => {
+    const { id } = await tally.items.create({ name: "Tagged" });
+    const first = await tally.items.get(id, { ifNoneMatch: null });
+    assert.ok(first.modified && first.etag !== undefined);
+    assert.equal(first.value.vote_count, 0);
+    assert.deepEqual(await tally.items.get(id, { ifNoneMatch: first.etag }), { modified: false, etag: first.etag });
+    await tally.vote(id);
+    const second = await tally.items.get(id, { ifNoneMatch: first.etag });
+    assert.ok(second.modified && second.etag !== first.etag && second.value.vote_count === 1);
+});
+
+test("a list is read page after page, as JSON and as CSV", async () => {
+    const made = [];
+    for (const at of [1, 2, 3, 4, 5]) made.push((await tally.items.create({ name: "Paged", key: `paged-${at}` })).id);
+    const listed = [];
+    for await (const item of tally.items.each({ name: "Paged", limit: 2 })) listed.push(item.id);
+    assert.deepEqual(listed, made);
+    const csv = [];
+    for (let after: number | null | undefined = undefined; after !== null; ) {
+        const page = await tally.items.csv({ name: "Paged", limit: 2, after });
+        csv.push(...page.text.trimEnd().split("\r\n").slice(1).map((line) => Number(line.split(",")[0])));
+        after = page.next_after;
+    }
+    assert.deepEqual(csv, made);
+    const titles = new Set<string>();
+    for (const at of [1, 2, 3]) await tally.polls.create({ title: `Paged ${at}`, choices: ["a"] });
+    for await (const poll of tally.polls.each({ search: "Paged", limit: 1 })) titles.add(poll.title);
+    assert.deepEqual([...titles], ["Paged 3", "Paged 2", "Paged 1"]);
+});
+
+test("a ballot buys one vote", async () => {
+    const { id } = await tally.items.create({ name: "By ballot", by_ballot: true });
+    const [ballot] = (await tally.ballots.create({ item: id }, { count: 1 })).ballots as [string];
+    assert.equal((await tally.vote(id, { ballot })).vote_count, 1);
+    assert.equal((await tally.vote(id, { ballot })).repeated, true);
+    assert.equal((await problem(tally.vote(id, { ballot, value: -1 }))).slug, "ballot-not-valid");
+});
+
+test("what has no method is a request with the same errors", async () => {
+    const { id } = await tally.items.create({ name: "Requested" });
+    const answer = await tally.request<{ name: string }>({ method: "GET", path: `/v1/items/${id}` });
+    assert.deepEqual([answer.status, answer.body.name, answer.headers.get("content-type")], [200, "Requested", "application/json"]);
+    assert.equal((await tally.request<string>({ method: "GET", path: "/embed.js", accept: "text/javascript" })).status, 200);
+    assert.equal((await problem(tally.request({ method: "POST", path: "/v1/items", body: {} }))).slug, "malformed");
 });
 
 test("a refusal is a Problem with its type, status and detail", async () => {
@@ -97,7 +145,7 @@ function watching(watched: Parameters<Tally["watch"]>[0], of = tally) {
     const stop = new AbortController();
     const shown = new Map<number, number | null>();
     const polls = new Map<number, number | null>();
-    const seen = { opened: 0, lost: 0, events: 0 };
+    const seen = { opened: 0, lost: 0, events: 0, unknown: [] as Unknown[] };
     const onCounts = (counts: Counts) => {
         seen.events += 1;
         for (const item of counts.items) shown.set(item.id, item.vote_count);
@@ -107,6 +155,7 @@ function watching(watched: Parameters<Tally["watch"]>[0], of = tally) {
         signal: stop.signal,
         onOpen: () => (seen.opened += 1),
         onLost: () => (seen.lost += 1),
+        onUnknown: (unknown) => seen.unknown.push(unknown),
     });
     return { stop, shown, polls, seen, ended };
 }
@@ -131,13 +180,30 @@ test("a stream shows votes through the other server, until it is aborted", async
     assert.deepEqual([some.seen.events, some.seen.opened, some.seen.lost], [events, 1, 0]);
 });
 
-test("a stream of an unknown item is given up, and so is a stream whose reader fails", async () => {
+test("a stream that is refused is given up, and so is a stream whose reader fails", async () => {
     const { id } = await tally.items.create({ name: "x" });
-    for (const watched of [{ items: [999_999] }, { items: [id, "x"] }, {}, { polls: [999_999] }]) {
+    for (const watched of [{ items: [id, "x"] }, { items: [] }, { items: Array.from({ length: 101 }, (_, at) => at + 1) }]) {
         const refused = await problem(watching(watched).ended);
-        assert.ok([400, 404, 422].includes(refused.status), refused.message);
+        assert.ok([400, 422].includes(refused.status), refused.message);
     }
     await assert.rejects(tally.watch({ items: [id] }, () => { throw new Error("broken"); }), /broken/);
+});
+
+test("an unknown item or poll is looked for again until it exists, and until the watch is aborted", async () => {
+    const later = watching({ items: ["key:made later"] });
+    const never = watching({ polls: [999_999] });
+    const several = watching({ items: ["key:made-later", 999_999] });
+    await eventually("all are unknown", () => [later, never, several].every(({ seen }) => seen.unknown.length > 0));
+    assert.deepEqual(later.seen.unknown[0], { items: ["key:made later"], polls: [] });
+    assert.deepEqual(never.seen.unknown[0], { items: [], polls: [999_999] });
+    const one = await tally.items.create({ name: "Later", key: "made later" });
+    const two = await tally.items.create({ name: "Later", key: "made-later" });
+    await eventually("the new ones are shown", () => later.shown.get(one.id) === 0 && several.shown.get(two.id) === 0);
+    await other.vote(one.id);
+    await eventually("their votes are shown", () => later.shown.get(one.id) === 1);
+    for (const { stop } of [later, never, several]) stop.abort();
+    await Promise.all([later, never, several].map(({ ended }) => ended));
+    assert.deepEqual([later.seen.lost, never.seen.lost, several.seen.lost], [0, 0, 0]);
 });
 
 test("a stream survives a server that is stopped and started, and shows what it missed", async () => {

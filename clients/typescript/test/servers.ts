@@ -5,23 +5,31 @@ import { type IncomingMessage, type Server, type ServerResponse, createServer, r
 import type { AddressInfo } from "node:net";
 import { createInterface } from "node:readline";
 
-const program = process.env["CLIENT_TEST_PROGRAM"];
-if (program === undefined) throw new Error("CLIENT_TEST_PROGRAM is not set; `make client` sets it and starts the stores");
+if (process.env["CLIENT_TEST_PROGRAM"] === undefined) {
+    throw new Error("CLIENT_TEST_PROGRAM is not set; `make client` sets it and starts the stores");
+}
+/** The program `tally`. */
+export const program: string = process.env["CLIENT_TEST_PROGRAM"];
+
+/** Further settings of a server. */
+export type Settings = Record<string, string | undefined>;
 
 /** A `tally serve` in a process of its own. */
 export class RealServer {
     #process: ChildProcess;
     readonly base: string;
     readonly #port: string;
+    readonly #settings: Settings;
 
-    private constructor(process: ChildProcess, base: string) {
+    private constructor(process: ChildProcess, base: string, settings: Settings) {
         this.#process = process;
+        this.#settings = settings;
         this.base = base;
         this.#port = new URL(base).port;
     }
 
-    static async start(): Promise<RealServer> {
-        return new RealServer(...(await serve("0")));
+    static async start(settings: Settings = {}): Promise<RealServer> {
+        return new RealServer(...(await serve("0", settings)), settings);
     }
 
     async stop(): Promise<void> {
@@ -33,15 +41,15 @@ export class RealServer {
 
     /** Starts again at the same address. */
     async startAgain(): Promise<void> {
-        [this.#process] = await serve(this.#port);
+        [this.#process] = await serve(this.#port, this.#settings);
     }
 }
 
-async function serve(port: string): Promise<[ChildProcess, string]> {
+async function serve(port: string, settings: Settings): Promise<[ChildProcess, string]> {
     // On Linux the server ends with this process, however this process ends.
     const [command, ...before] = process.platform === "linux" ? ["setpriv", "--pdeathsig", "KILL", "--"] : [];
-    const server = spawn(command ?? String(program), [...before, ...(command ? [String(program)] : []), "serve"], {
-        env: { ...process.env, TALLY_LISTEN: `127.0.0.1:${port}` },
+    const server = spawn(command ?? program, [...before, ...(command ? [program] : []), "serve"], {
+        env: { ...process.env, ...settings, TALLY_LISTEN: `127.0.0.1:${port}` },
         stdio: ["ignore", "pipe", "pipe"],
     });
     const said: string[] = [];

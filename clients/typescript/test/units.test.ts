@@ -10,7 +10,9 @@ import {
     Problem,
     STREAM_PAUSE_LIMIT_MS,
     Tally,
+    type Token,
     TRIES_LIMIT,
+    type Unknown,
     againMs,
     isRefused,
     pauseMs,
@@ -66,8 +68,12 @@ test("an event that never ends is not kept", () => {
     }
 });
 
-/** A fetch that gives these answers in turn, and notes the requests. */
+/** A fetch that gives these answers in turn, the last one for ever, and notes the requests. */
 function answering(...answers: (Response | Error)[]) {
+    return answeringTo("t", ...answers);
+}
+/** The same, with this token. */
+function answeringTo(token: Token, ...answers: (Response | Error)[]) {
     const asked: { url: string; headers: Headers }[] = [];
     const fetch = async (url: string | URL | Request, init?: RequestInit) => {
         asked.push({ url: String(url), headers: new Headers(init?.headers) });
@@ -75,7 +81,7 @@ function answering(...answers: (Response | Error)[]) {
         if (answer instanceof Error) throw answer;
         return answer?.clone() ?? Response.error();
     };
-    return { asked, tally: new Tally("http://x/", { fetch: fetch as typeof globalThis.fetch, token: "t" }) };
+    return { asked, tally: new Tally("http://x/", { fetch: fetch as typeof globalThis.fetch, token }) };
 }
 const json = (status: number, body: unknown, headers: Record<string, string> = {}) =>
     new Response(JSON.stringify(body), { status, headers: { "content-type": "application/problem+json", ...headers } });
@@ -127,6 +133,111 @@ test("writes are retried only where they count once", async () => {
     }));
 });
 
+const sentTokens = (asked: { headers: Headers }[]) => asked.map(({ headers }) => headers.get("authorization"));
+const refusal = () => json(401, { type: "/problems/token-expired" });
+
+test("a token that a function returns is asked for each time, and once more after 401", async () => {
+    const refused: (string | undefined)[] = [];
+    const tokens = ["old", "new", "newest"];
+    const { asked, tally } = answeringTo((old) => (refused.push(old), String(tokens.shift())), refusal(), json(200, {}));
+    // Nothing was done, so a vote that might count twice is sent again, too.
+    await tally.vote(1);
+    await tally.items.get(1);
+    assert.deepEqual(sentTokens(asked), ["Bearer old", "Bearer new", "Bearer newest"]);
+    assert.deepEqual(refused, [undefined, "old", undefined]);
+});
+
+test("a 401 is thrown if there is no other token, or if the other one is refused, too", async () => {
+    let count = 0;
+    for (const [token, sent] of [["t", 1], [() => "same", 1], [() => undefined, 1], [async () => `${(count += 1)}`, 2]] as const) {
+        const { asked, tally } = answeringTo(token, refusal());
+        await assert.rejects(tally.items.get(1), { name: "Problem", slug: "token-expired", tries: 1 });
+        assert.equal(asked.length, sent);
+    }
+});
+
+test("what a token's function throws is thrown, and a call that is aborted does not wait for it", async () => {
+    const { asked, tally } = answeringTo(() => { throw new Error("signed out"); }, json(200, {}));
+    await assert.rejects(tally.items.get(1), /signed out/);
+    const stop = new AbortController();
+    const waiting = answeringTo(() => new Promise(() => undefined), json(200, {}));
+    const call = waiting.tally.items.get(1, { signal: stop.signal });
+    stop.abort(new Error("enough"));
+    await assert.rejects(call, /enough/);
+    assert.deepEqual([asked.length, waiting.asked.length], [0, 0]);
+});
+
+test("health is asked once", async () => {
+    const { asked, tally } = answering(json(503, { type: "/problems/not-ready" }));
+    await assert.rejects(tally.health.ready(), { slug: "not-ready" });
+    assert.equal(asked.length, 1);
+});
+
+/** The answer of a stream that has these events and ends, or stays open until it is aborted. */
+function stream(signal: AbortSignal | null | undefined, unknown: unknown, counts: unknown) {
+    const write = (type: string, data: unknown) => (data === undefined ? "" : `event: ${type}\ndata: ${JSON.stringify(data)}\n\n`);
+    const text = `retry: 1\n\n${write("unknown", unknown)}id: 7\n${write("counts", counts)}`;
+    const body = new ReadableStream<Uint8Array>({
+        start(controller) {
+            controller.enqueue(new TextEncoder().encode(text));
+            if (signal == null) controller.close();
+            else signal.addEventListener("abort", () => controller.error(signal.reason));
+        },
+    });
+    return new Response(body, { headers: { "content-type": "text/event-stream" } });
+}
+
+test("a stream that stays open is opened again for what it does not know, until it knows all", async () => {
+    const unknown = { items: ["key:x"], polls: [], creates_items: true };
+    const known = [[1], [1], [1, 2]];
+    const shown: number[][] = [];
+    const missing: Unknown[] = [];
+    const ids: (string | null)[] = [];
+    const stop = new AbortController();
+    let lost = 0;
+    const fetch = async (_: unknown, init?: RequestInit) => {
+        ids.push(new Headers(init?.headers).get("last-event-id"));
+        const items = known.shift()?.map((id) => ({ id }));
+        return stream(init?.signal, items?.length === 2 ? undefined : unknown, { items, polls: [] });
+    };
+    const tally = new Tally("http://x", { fetch: fetch as typeof globalThis.fetch });
+    await tally.watch({ items: [1, "key:x"] }, ({ items }) => {
+        shown.push(items.map(({ id }) => id));
+        if (items.length === 2) stop.abort();
+    }, { signal: stop.signal, onUnknown: (one) => missing.push(one), onLost: () => (lost += 1) });
+    assert.deepEqual(shown, [[1], [1], [1, 2]]);
+    assert.deepEqual(missing, [unknown, unknown]);
+    assert.deepEqual([ids, lost], [[null, "7", "7"], 0]);
+});
+
+test("what does not exist at all is looked for again, and the watch ends when it is aborted", async () => {
+    const stop = new AbortController();
+    const { asked, tally } = answering(json(404, { type: "/problems/unknown-item" }));
+    let misses = 0;
+    await tally.watch({ items: [1], polls: ["key:x"] }, () => undefined, {
+        signal: stop.signal,
+        onUnknown: ({ items, polls }) => {
+            assert.deepEqual([items, polls], [[1], ["key:x"]]);
+            misses += 1;
+            stop.abort();
+        },
+    });
+    assert.deepEqual([misses, asked.length], [1, 1]);
+});
+
+test("a token that cannot be had now does not end a watch", async () => {
+    const stop = new AbortController();
+    let asks = 0;
+    const { tally } = answeringTo(() => {
+        asks += 1;
+        if (asks === 1) throw new Error("offline");
+        return "t";
+    }, stream(undefined, undefined, { items: [{ id: 1 }], polls: [] }));
+    const lost: unknown[] = [];
+    await tally.watch({ items: [1] }, () => stop.abort(), { signal: stop.signal, onLost: (why) => lost.push(why.cause) });
+    assert.match(String(lost), /offline/);
+});
+
 test("a voter's next write waits for the retried one, and another voter's write does not", async () => {
     const { asked, tally } = answering(json(503, {}), json(200, {}));
     const done: string[] = [];
@@ -151,7 +262,7 @@ test("a name that a proxy might change in a path is in the query, and an empty n
     assert.throws(() => tally.held(1, ""), RangeError);
     assert.throws(() => tally.items.get("key:"), RangeError);
     await assert.rejects(tally.watch({ items: ["key:a,b", 2] }, () => undefined), RangeError);
-    assert.throws(() => tally.items.list({ ids: ["key:a,b"] }), RangeError);
+    await assert.rejects(tally.items.list({ ids: ["key:a,b"] }), RangeError);
 });
 
 test("a signal that is aborted ends the pause between two tries", async () => {

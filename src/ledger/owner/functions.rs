@@ -15,7 +15,7 @@ macro_rules! functions {
 /// whose body is no text (`return …`): when Postgres creates it, it looks up what the body calls.
 /// Functions that only servers of the last release call stand at the end, under `Former`
 /// (migrations/README.md).
-const FUNCTIONS: [(&str, &str); 47] = functions![
+const FUNCTIONS: [(&str, &str); 48] = functions![
     "search_text",
     "search_vector",
     "search_query",
@@ -36,6 +36,7 @@ const FUNCTIONS: [(&str, &str); 47] = functions![
     "edit_times",
     "edit_item",
     "edit_poll",
+    "add_choice",
     "add_ballots",
     "votes_to_void",
     "void_votes",

@@ -5,11 +5,15 @@ use crate::domain::{ItemId, PollId, VoteId, VoterId};
 use crate::ledger::LedgerError;
 
 /// A vote that a voter holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldVote {
     pub item_id: ItemId,
+    /// The item's own key.
+    pub key: Option<String>,
     /// The poll that the item is a choice of.
     pub poll_id: Option<PollId>,
+    /// The poll's own key.
+    pub poll_key: Option<String>,
     pub id: VoteId,
     /// 1 or −1.
     pub value: i16,
@@ -32,7 +36,9 @@ impl ServerLedger {
         let votes = rows.into_iter().filter_map(|row| {
             Some(HeldVote {
                 item_id: ItemId::new(row.item_id)?,
+                key: row.key,
                 poll_id: row.poll_id.and_then(PollId::new),
+                poll_key: row.poll_key,
                 id: VoteId::new(row.id),
                 value: row.value,
                 number: row.number,

@@ -4,8 +4,8 @@ use serde_json::json;
 
 use super::ServerLedger;
 use crate::domain::{
-    ActKind, Actor, Item, ItemId, ItemKey, ItemName, Moment, NewAct, NewPoll, Poll, PollId, PollState,
-    VoterId,
+    ActKind, Actor, AddedChoice, CHOICES_LIMIT_ITEMS, ChoiceRefusal, Item, ItemId, ItemKey, ItemName, Moment,
+    NewAct, NewPoll, Poll, PollId, PollState, VoterId,
 };
 use crate::ledger::LedgerError;
 
@@ -44,6 +44,41 @@ impl ServerLedger {
                 format!("poll id {id} is not positive").into(),
             ))
         })
+    }
+
+    /// Adds a choice to a poll: an administrative act. A choice of exactly this name stays as it is.
+    ///
+    /// # Errors
+    /// The inner error says why the choice is refused.
+    pub async fn add_choice(
+        &self,
+        actor: Actor,
+        poll: PollId,
+        name: &ItemName,
+    ) -> Result<Result<AddedChoice, ChoiceRefusal>, LedgerError> {
+        let act = NewAct::over_http(actor, ActKind::ChoiceCreate).details(json!({ "name": name.as_str() }));
+        let added = sqlx::query_file!(
+            "src/ledger/sql/add_choice.sql",
+            poll.get(),
+            name.as_str(),
+            CHOICES_LIMIT_ITEMS as i64,
+            act.to_json()
+        )
+        .fetch_one(&self.database.pool)
+        .await
+        .map_err(LedgerError::of_rule)?;
+        // The words are those of migrations/functions/add_choice.sql.
+        Ok(Err(
+            match (added.outcome.as_str(), added.item_id.and_then(ItemId::new)) {
+                ("added", Some(item)) => return Ok(Ok(AddedChoice::New(item))),
+                ("there", _) => return Ok(Ok(AddedChoice::There)),
+                ("unknown", _) => ChoiceRefusal::Unknown,
+                ("closed", _) => ChoiceRefusal::Closed,
+                ("same_choice", _) => ChoiceRefusal::SameChoice,
+                ("many", _) => ChoiceRefusal::Many,
+                (other, _) => return Err(LedgerError::Decision(other.to_owned())),
+            },
+        ))
     }
 
     /// A poll; `None`: there is none with this id.
@@ -133,8 +168,8 @@ impl ServerLedger {
         Ok(items)
     }
 
-    /// Whether a poll has closed and all votes granted before are committed. Exact counts that are
-    /// read after this never change. Waits for those votes.
+    /// Whether a poll has closed, and all votes that were granted and all choices that were added before are
+    /// committed. Choices and exact counts that are read after this never change. Waits for those votes and choices.
     pub async fn is_final(&self, poll: PollId) -> Result<bool, LedgerError> {
         Ok(
             sqlx::query_scalar!(r#"select poll_is_final($1) as "is_final!""#, poll.get())

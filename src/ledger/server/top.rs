@@ -1,13 +1,24 @@
 //! Top lists.
 
 use super::ServerLedger;
-use crate::domain::{Count, ItemId, ItemKey, Moment, PollId, TopItem, TopKind, TopList, TopOver};
+use crate::domain::{
+    Count, ItemId, ItemKey, ItemKeyPrefix, Moment, PollId, TopItem, TopKind, TopList, TopOf, TopOver,
+};
 use crate::ledger::LedgerError;
 
 impl ServerLedger {
     /// The first `limit` items; `None`: there is no such poll.
-    pub async fn top_list(&self, kind: TopKind, limit: i64) -> Result<Option<TopList>, LedgerError> {
-        let poll = kind.poll.map(PollId::get);
+    pub async fn top_list(&self, kind: &TopKind, limit: i64) -> Result<Option<TopList>, LedgerError> {
+        let poll = kind.of.poll().map(PollId::get);
+        let (with_choices, prefix) = match &kind.of {
+            TopOf::Items {
+                with_choices,
+                key_prefix,
+            } => (*with_choices, key_prefix.as_ref()),
+            TopOf::Poll(_) => (true, None),
+        };
+        let keys_end = prefix.and_then(ItemKeyPrefix::end);
+        let keys_begin = prefix.map(ItemKeyPrefix::as_str);
         // The spans begin here: in full five minutes, and in full hours.
         let times = sqlx::query!(
             r#"select (extract(epoch from now()) * 1000000)::bigint as "now!",
@@ -29,9 +40,17 @@ impl ServerLedger {
         };
         let items = match since {
             None => {
-                let rows = sqlx::query_file!("src/ledger/sql/top_items.sql", kind.by.name(), poll, limit)
-                    .fetch_all(&self.public)
-                    .await?;
+                let rows = sqlx::query_file!(
+                    "src/ledger/sql/top_items.sql",
+                    kind.by.name(),
+                    poll,
+                    limit,
+                    with_choices,
+                    keys_begin,
+                    keys_end
+                )
+                .fetch_all(&self.public)
+                .await?;
                 let items = rows.into_iter().filter_map(|row| {
                     let saved = Count {
                         net: row.vote_count,
@@ -47,7 +66,10 @@ impl ServerLedger {
                     kind.by.name(),
                     poll,
                     limit,
-                    since
+                    since,
+                    with_choices,
+                    keys_begin,
+                    keys_end
                 )
                 .fetch_all(&self.public)
                 .await?;

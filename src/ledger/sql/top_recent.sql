@@ -1,4 +1,5 @@
--- The first $3 items by what votes changed since $4 (µs since 1970); $1 and $2 as in top_items.sql.
+-- The first $3 items by what votes changed since $4 (µs since 1970); $1 and $2, and $5 to $7,
+-- are $1 and $2, and $4 to $6, of top_items.sql.
 select item.id as "id!", item.name as "name!", item.key, item.vote_count as "vote_count!",
        item.down_count as "down_count!", changed.ups as "ups!", changed.downs as "downs!"
 from (
@@ -12,7 +13,10 @@ from (
 ) as changed
 join item on item.id = changed.item_id
 left join rule on rule.id = item.rule_id
-where case when $2::bigint is null then not item.is_hidden else item.rule_id = $2 end
+where case when $2::bigint is null then not item.is_hidden and ($5::boolean or rule.title is null)
+           else item.rule_id = $2 end
+  and ($6::text is null or item.key >= $6)
+  and ($7::text is null or item.key < $7)
   and (rule.id is null or rule.shows_results or $2 is not null and rule.closes_at <= clock_timestamp())
 order by case $1 when 'net' then changed.ups - changed.downs
                  when 'up' then changed.ups

@@ -1,12 +1,10 @@
 //! What to read for the streams, and what was read: at each tick, and from Postgres.
 
-use std::collections::HashMap;
-
 use tokio::time::Instant;
 
 use super::{FACTS_EVERY, READ_AGAIN_EVERY, State, StreamId};
-use crate::counts::ItemCount;
-use crate::domain::{Count, ItemId, Poll, PollId, PollState};
+use crate::counts::{FinalCounts, ItemCount};
+use crate::domain::{ItemId, Poll, PollId, PollState};
 use crate::live::LiveRead;
 
 /// Whose turn it is to be read from Postgres.
@@ -108,40 +106,60 @@ impl State {
                 continue;
             };
             watched.is_unknown = false;
-            let is_new = watched.read.is_none();
-            watched.read = Some((poll, choices.clone()));
-            for item in choices.into_iter().filter(|_| is_new) {
-                self.item(item, now).polls.insert(id);
+            // Choices are only added. This was read before what is shown.
+            let is_earlier = watched
+                .read
+                .as_ref()
+                .is_some_and(|(_, shown)| shown.len() > choices.len());
+            if !is_earlier {
+                self.note_poll(id, poll, choices, now);
             }
         }
         self.show_polls(ids)
     }
 
-    /// Up to `limit` closed polls whose final counts to read now. Each comes with its choices, and
-    /// with whether it is known to be final.
-    pub fn due_finals(&self, now: Instant, limit: usize) -> Vec<(PollId, Vec<ItemId>, bool)> {
+    /// Notes a poll that was read, and watches its choices, also those that were added since.
+    fn note_poll(&mut self, id: PollId, poll: Poll, choices: Vec<ItemId>, now: Instant) {
+        let Some(watched) = self.polls.get_mut(&id) else {
+            return;
+        };
+        let before = watched.read.replace((poll, choices.clone()));
+        let before = before.map(|(_, choices)| choices).unwrap_or_default();
+        for item in choices.into_iter().filter(|item| !before.contains(item)) {
+            self.item(item, now).polls.insert(id);
+        }
+    }
+
+    /// Up to `limit` closed polls whose final counts to read now. Those that are known to be final come with their
+    /// choices.
+    pub fn due_finals(&self, now: Instant, limit: usize) -> Vec<(PollId, Option<Vec<ItemId>>)> {
         let due = self.polls.iter().filter(|(_, poll)| poll.finals_due <= now);
         let closed = due.filter_map(|(id, watched)| {
             let (poll, choices) = watched.read.as_ref()?;
             let is_closed = poll.state == PollState::Closed;
-            is_closed.then(|| (*id, choices.clone(), watched.finals.is_some()))
+            is_closed.then(|| (*id, watched.finals.is_some().then(|| choices.clone())))
         });
         closed.take(limit).collect()
     }
 
     /// Takes in the final counts of this poll. `None`: it is not final yet, or Postgres did not
     /// say. Returns the streams to wake.
-    pub fn read_finals(&mut self, poll: PollId, counts: Option<HashMap<ItemId, Count>>) -> Vec<StreamId> {
+    pub fn read_finals(&mut self, poll: PollId, found: Option<FinalCounts>) -> Vec<StreamId> {
         let now = Instant::now();
         let Some(watched) = self.polls.get_mut(&poll) else {
             return Vec::new();
         };
         watched.is_final_asked = true;
-        watched.finals_due = match &counts {
+        watched.finals_due = match &found {
             Some(_) => now + FACTS_EVERY,
             None => now + READ_AGAIN_EVERY,
         };
-        watched.finals = counts.or(watched.finals.take());
+        if let Some(FinalCounts { counts, read }) = found {
+            watched.finals = Some(counts);
+            if let Some((of_final, choices)) = read {
+                self.note_poll(poll, of_final, choices, now);
+            }
+        }
         self.show_polls([poll])
     }
 

@@ -96,6 +96,13 @@ impl State {
         }
     }
 
+    /// What of a stream does not exist.
+    pub fn unknown(&self, stream: StreamId) -> Vec<Watched> {
+        let watched = self.streams.get(&stream).map(|stream| &stream.watched);
+        let unknown = watched.into_iter().flatten().filter(|one| self.is_unknown(**one));
+        unknown.copied().collect()
+    }
+
     fn is_unknown(&self, watched: Watched) -> bool {
         match watched {
             Watched::Item(item) => self.items.get(&item).is_some_and(|item| item.is_unknown),

@@ -108,17 +108,17 @@ impl Caller {
 fn of_api_key(found: Option<ValidApiKey>) -> Result<Credential, Problem> {
     found
         .map(Credential::ApiKey)
-        .ok_or_else(Problem::credential_not_valid)
+        .ok_or_else(Problem::api_key_not_valid)
 }
 
 fn of_token(token: &str, access: &Access) -> Result<Credential, Problem> {
     let Some(tokens) = &access.tokens else {
-        return Err(Problem::credential_not_valid());
+        return Err(Problem::takes_no_tokens());
     };
     match tokens.voter(token) {
         Ok(voter_id) => Ok(Credential::Voter(voter_id)),
         Err(TokenError::Expired) => Err(Problem::token_expired()),
-        Err(TokenError::NotValid) => Err(Problem::credential_not_valid()),
+        Err(TokenError::NotValid(why)) => Err(Problem::token_not_valid(&why)),
     }
 }
 
@@ -149,7 +149,7 @@ fn authorization(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
         (None, _) => Ok(None),
         (Some(value), None) => match bearer(value.as_bytes()) {
             Some(token) => Ok(Some(token)),
-            None => Err(Problem::credential_not_valid()),
+            None => Err(Problem::authorization_not_valid()),
         },
         (Some(_), Some(_)) => Err(Problem::malformed(
             "Authorization",
@@ -183,7 +183,8 @@ impl Caller {
         }
         Err(match self.credential {
             Credential::None => Problem::credential_missing(scope),
-            Credential::ApiKey(_) | Credential::Voter(_) => Problem::not_allowed(scope),
+            Credential::ApiKey(_) => Problem::not_allowed(scope),
+            Credential::Voter(_) => Problem::voter_not_allowed(scope),
         })
     }
 

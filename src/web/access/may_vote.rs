@@ -5,18 +5,18 @@ use actix_web::web;
 
 use crate::admission::{Admission, Attempt, AttemptedItem};
 use crate::domain::{
-    AddressKeys, Found, ItemId, ItemName, NewItem, OpenTo, PollId, Reference, Throttles, VoteSource, VoterId,
+    AddressKeys, Found, ItemId, NewItem, OpenTo, PollId, Reference, Throttles, Value, VoteSource, VoterId,
 };
 use crate::ledger::{LedgerError, ServerLedger};
-use crate::web::access::{Caller, OpenItems};
+use crate::web::access::{Caller, CreateItems, OpenItems};
 use crate::web::problem::Problem;
 use crate::web::references::References;
 
 /// The options of how votes are taken. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct VotingOptions {
-    /// Whether a vote on an unknown key creates its item.
-    pub creates_items: bool,
+    /// What a vote on an unknown key creates.
+    pub creates: CreateItems,
     /// How often one may vote.
     pub throttles: Throttles,
     /// The keys that hash the client's address of each vote. `None`: no address is kept.
@@ -140,7 +140,8 @@ impl Voting {
     /// Counts a request in the throttles, and finds the item to vote on.
     ///
     /// `voter` is the voter of the request, if there is one. If TALLY_CREATE_ITEMS or the caller's API key
-    /// allows it, the item of an unknown key is created, unless the vote has a ballot.
+    /// allows it, the item of an unknown key is created. `casts` is the value of the vote; a vote with a ballot
+    /// has `None`, and creates no item.
     ///
     /// # Errors
     /// Fails when a throttle is full, or no item has this key.
@@ -149,16 +150,16 @@ impl Voting {
         reference: &Reference<ItemId>,
         caller: &Caller,
         voter: Option<&VoterId>,
-        has_ballot: bool,
+        casts: Option<Value>,
     ) -> Result<Found<ItemId>, Problem> {
         let found = self.references.find_item(reference).await?;
-        let attempted = self.attempted(reference, found, caller, has_ballot);
+        let attempted = self.attempted(reference, found, caller, casts);
         // Throttles come before an item is created.
         self.throttle(caller, voter, attempted).await?;
         match found {
             Some(item) => Ok(item),
             None => {
-                let item = self.find_or_make_item(reference, caller, has_ballot).await?;
+                let item = self.find_or_make_item(reference, caller, casts).await?;
                 self.admit_to(item).await?;
                 Ok(item)
             }
@@ -173,13 +174,13 @@ impl Voting {
         reference: &'a Reference<ItemId>,
         found: Option<Found<ItemId>>,
         caller: &Caller,
-        has_ballot: bool,
+        casts: Option<Value>,
     ) -> Option<AttemptedItem<'a>> {
         match (found, reference) {
             (Some(item), _) => Some(AttemptedItem::Known(item.id)),
             (None, Reference::Id(id)) => Some(AttemptedItem::Known(*id)),
             (None, Reference::Key(key)) => {
-                let made = self.item_to_make(reference, caller, has_ballot);
+                let made = self.item_to_make(reference, caller, casts);
                 made.is_some().then_some(AttemptedItem::New(key))
             }
         }
@@ -194,11 +195,11 @@ impl Voting {
         &self,
         reference: &Reference<ItemId>,
         caller: &Caller,
-        has_ballot: bool,
+        casts: Option<Value>,
     ) -> Result<Found<ItemId>, Problem> {
         match self.references.find_item(reference).await? {
             Some(item) => Ok(item),
-            None => self.make_item(reference, caller, has_ballot).await,
+            None => self.make_item(reference, caller, casts).await,
         }
     }
 
@@ -219,19 +220,15 @@ impl Voting {
         &self,
         reference: &Reference<ItemId>,
         caller: &Caller,
-        has_ballot: bool,
+        casts: Option<Value>,
     ) -> Option<NewItem> {
-        let may = !has_ballot && (self.options.creates_items || caller.is_admin_by_key());
-        let (Reference::Key(key), true) = (reference, may) else {
+        let (Reference::Key(key), Some(value)) = (reference, casts) else {
             return None;
         };
-        // Any key can be a name, if it is short enough and not blank.
-        let name: String = key.as_str().chars().take(ItemName::LIMIT_CHARACTERS).collect();
-        let name = ItemName::parse(name).ok()?;
-        Some(NewItem {
-            key: Some(key.clone()),
-            ..name.into()
-        })
+        match self.options.creates {
+            CreateItems::Nothing if caller.is_admin_by_key() => CreateItems::Any.item(key, value),
+            what => what.item(key, value),
+        }
     }
 
     /// Creates the item of a key that was just unknown.
@@ -239,15 +236,16 @@ impl Voting {
         &self,
         reference: &Reference<ItemId>,
         caller: &Caller,
-        has_ballot: bool,
+        casts: Option<Value>,
     ) -> Result<Found<ItemId>, Problem> {
-        let Some(new) = self.item_to_make(reference, caller, has_ballot) else {
+        let Some(new) = self.item_to_make(reference, caller, casts) else {
             return Err(Problem::unknown_item(reference));
         };
         // If TALLY_CREATE_ITEMS is set, creating an item is a part of voting. Otherwise the caller's key
         // allows it as an administrative act.
         let asked = self.references.asking();
-        let actor = (!self.options.creates_items).then(|| caller.actor());
+        let is_act = self.options.creates == CreateItems::Nothing;
+        let actor = is_act.then(|| caller.actor());
         match (self.ledger.create_item_to_vote(actor, &new).await, new.key) {
             (Ok(item), Some(key)) => {
                 self.references.remember_item(key, item, asked);

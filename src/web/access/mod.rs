@@ -3,7 +3,9 @@
 //! - `caller`: who sent a request, according to its credential.
 //! - `address`: the client's address, also behind proxies.
 //! - `api_keys`: what API keys allow, remembered for a while.
+//! - `create_items`: which items a first vote creates.
 //! - `cookies`: voters' cookies, signed.
+//! - `frames`: pages that may frame those of single polls and items.
 //! - `jwt`: voters' tokens.
 //! - `open_items`: to whom single items and polls are open, remembered for a while.
 //! - `operator`: the operator's Postgres login.
@@ -15,6 +17,8 @@ mod address;
 mod api_keys;
 mod caller;
 mod cookies;
+mod create_items;
+mod frames;
 mod jwt;
 mod may_vote;
 mod open_items;
@@ -36,10 +40,13 @@ pub use caller::{Admin, Caller, IsAdmin, Reporter, Sender, Visitor};
 pub(in crate::web) use cookies::FoundCookie;
 pub(in crate::web) use cookies::VOTER_COOKIE;
 pub use cookies::{VoterCookies, new_visitor};
+pub use create_items::CreateItems;
+pub use frames::{FRAME_ORIGINS_LIMIT_BYTES, FrameOrigins};
 pub use jwt::{JwtOptions, JwtSecrets, KeysError, Tokens};
 pub use may_vote::{Voting, VotingOptions};
 pub use open_items::{OPEN_LIMIT_AGE, OpenItems};
 pub use operator::OperatorLogin;
+pub(in crate::web) use origins::is_host_of;
 pub use origins::{Origins, guard, hsts};
 pub use trail::{Act, RefusedActs, note_refusals};
 
@@ -50,6 +57,8 @@ pub struct AccessOptions {
     pub open: Open,
     /// The origins whose pages may write, besides the server's own.
     pub origins: Origins,
+    /// The origins whose pages may frame the pages of single polls and items.
+    pub frames: FrameOrigins,
     /// The Strict-Transport-Security header ([`hsts`]), if the server sends one.
     pub hsts: Option<HeaderValue>,
     /// The proxies that are trusted to name their client.

@@ -34,15 +34,22 @@ const ALLOWED_HEADERS: &str = "authorization, content-type, idempotency-key, if-
 /// The longest list of headers that a preflight may ask for. Of a longer one, [`ALLOWED_HEADERS`] are allowed.
 const ASKED_HEADERS_LIMIT_BYTES: usize = 2048;
 /// The headers of an answer that their scripts may read, besides those that every script may read.
-const EXPOSED_HEADERS: &str = "allow, etag, link, location, ratelimit, ratelimit-policy, retry-after, \
-    www-authenticate, x-request-id";
+const EXPOSED_HEADERS: &str = "allow, date, etag, link, location, ratelimit, ratelimit-policy, \
+    retry-after, www-authenticate, x-request-id";
 /// What browsers leave out of `Host` and `Origin`: the ports of http and https. The server does not know
 /// which of the two its clients speak with the proxy in front of it.
 const DEFAULT_PORTS: [&[u8]; 2] = [b"80", b"443"];
 
 /// An origin as browsers send it: a scheme, a host, and a port unless it is the scheme's default.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Origin(String);
+pub(super) struct Origin(String);
+
+impl Origin {
+    /// Returns the origin as browsers send it.
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
 
 impl FromStr for Origin {
     type Err = String;
@@ -126,7 +133,7 @@ impl Origins {
 
 /// Returns whether an origin is at this `Host`. The scheme is not compared: the server does not know whether
 /// a proxy in front of it speaks TLS. So the ports of both schemes are the same, and so is no port.
-fn is_host_of(host: &[u8], origin: &[u8]) -> bool {
+pub(in crate::web) fn is_host_of(host: &[u8], origin: &[u8]) -> bool {
     let authority = origin
         .strip_prefix(b"https://")
         .or_else(|| origin.strip_prefix(b"http://"));

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::domain;
 use crate::domain::{BallotHash, Found, ItemId, NewVote, OpenTo, PostgresRun, Reference, VoterId};
 use crate::ledger::LedgerError;
 use crate::web::access::Caller;
@@ -72,6 +73,13 @@ pub struct BatchEntry {
     /// Whether the caller may cast the vote whatever its ballot is worth. Whether a ballot buys a vote is
     /// known only when the vote is decided.
     has_right: bool,
+}
+
+impl BatchEntry {
+    /// The value of the vote that may create its item. `None`: a ballot creates none.
+    fn casts(&self) -> Option<domain::Value> {
+        self.ballot.is_none().then_some(self.vote.value)
+    }
 }
 
 impl BatchBody {
@@ -170,7 +178,7 @@ struct TakenVote<'a> {
                     },
                     {
                         "type": "/problems/unknown-item", "title": "Unknown item", "status": 404,
-                        "detail": "There is no item 999; GET /v1/items lists the items."
+                        "detail": "There is no item 999.", "hint": "GET /v1/items lists the items."
                     }
                 ]
             })),
@@ -329,7 +337,7 @@ async fn throttle_and_find_items(
     let admitted = votes.iter().map(async |entry| {
         let Ok(entry) = entry else { return Ok(()) };
         let voting = &state.voting;
-        let attempted = voting.attempted(&entry.item, entry.found, caller, entry.ballot.is_some());
+        let attempted = voting.attempted(&entry.item, entry.found, caller, entry.casts());
         let voter = entry.vote.voter_id.as_ref();
         voting.throttle(caller, voter, attempted).await
     });
@@ -352,10 +360,10 @@ async fn make_items(state: &AppState, caller: &Caller, votes: &mut [Result<Batch
             Some(item) => Ok(item),
             // One after the other: an item that an earlier vote made must not be made again.
             None => {
-                let has_ballot = known.ballot.is_some();
+                let casts = known.casts();
                 state
                     .voting
-                    .find_or_make_item(&known.item, caller, has_ballot)
+                    .find_or_make_item(&known.item, caller, casts)
                     .await
                     .inspect(|item| *made = Some(*item))
             }

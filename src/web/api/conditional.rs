@@ -88,6 +88,8 @@ pub struct Found {
     body: Vec<u8>,
     /// `None` if the answer must not be remembered, because its counts are not current.
     counts: Option<Vec<KnownCount>>,
+    /// What the tag is of. `None`: the body.
+    compared: Option<Vec<u8>>,
     /// The header Link.
     link: Option<String>,
 }
@@ -104,7 +106,17 @@ impl Found {
         Self {
             body,
             counts: counts.collect(),
+            compared: None,
             link: None,
+        }
+    }
+
+    /// Sets what the tag is of: the body without what changes while the client's answer is still right.
+    #[must_use]
+    pub fn compared_by(self, compared: Vec<u8>) -> Self {
+        Self {
+            compared: Some(compared),
+            ..self
         }
     }
 
@@ -152,7 +164,7 @@ pub async fn answer(
     }
     let asked = state.known_answers.asking();
     let found = make(format).await?;
-    let tag = tag_of(&found.body);
+    let tag = tag_of(found.compared.as_ref().unwrap_or(&found.body));
     if let Some(tags) = tags {
         if let Some(counts) = found.counts {
             let answer = KnownAnswer {

@@ -180,7 +180,7 @@ impl PollEditBody {
             (
                 "choices",
                 &self.choices,
-                "voters have chosen among them; create another poll",
+                "voters have chosen among them; POST /v1/polls/{id}/choices adds one",
             ),
             ("max_choices", &self.max_choices, RULE),
             (

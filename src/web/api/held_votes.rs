@@ -76,10 +76,18 @@ struct VoteBody {
     vote_id: VoteId,
     #[schema(value_type = values::Id)]
     item_id: ItemId,
+    /// Your own key of the item, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = values::Key)]
+    key: Option<String>,
     /// The poll that has the item as a choice. Left out for other items.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = values::Id)]
     poll_id: Option<PollId>,
+    /// Your own key of that poll, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = values::Key)]
+    poll_key: Option<String>,
     #[schema(value_type = values::VoteValue)]
     value: i16,
     /// The vote's number, on an item that numbers its votes.
@@ -91,7 +99,8 @@ struct VoteBody {
 /// List a voter's votes.
 ///
 /// The votes that a voter holds on these items and in these polls. Items and polls that do not exist, and
-/// those without a vote of the voter, are left out.
+/// those without a vote of the voter, are left out. `GET /v1/feed` also has the counts, and says what does not
+/// exist.
 #[utoipa::path(
     get,
     path = "/v1/votes",
@@ -102,7 +111,7 @@ struct VoteBody {
     extensions(("x-open" = json!(["voters"]))),
     responses(
         (status = 200, description = "The votes.", body = HeldBody, headers(("Cache-Control" = String)),
-            example = json!({ "voter_id": "ada", "votes": [{ "vote_id": 1, "item_id": 1, "value": 1 }] })),
+            example = json!({ "voter_id": "ada", "votes": [{ "vote_id": 1, "item_id": 1, "key": "post-42", "value": 1 }] })),
         ListProblems,
     )
 )]
@@ -134,7 +143,9 @@ async fn read(caller: &Caller, state: &AppState, asked: &HeldAsked) -> Result<Ht
     let votes = votes.into_iter().map(|vote| VoteBody {
         vote_id: vote.id,
         item_id: vote.item_id,
+        key: vote.key,
         poll_id: vote.poll_id,
+        poll_key: vote.poll_key,
         value: vote.value,
         number: vote.number,
     });

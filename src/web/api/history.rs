@@ -4,7 +4,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::domain::{History, HistoryOver, ItemId, Moment, PollId, Span};
+use crate::domain::{Count, History, HistoryOver, ItemHistory, ItemId, Moment, PollId, Span};
 use crate::web::api::conditional;
 use crate::web::api::conditional::{Found, NotModified, Offered, TagHeader};
 use crate::web::api::list_places::ListPlace;
@@ -39,6 +39,10 @@ struct ItemHistoryBody {
     /// The history has votes up to about this time. Null if no worker has summed any yet.
     #[schema(required, value_type = Option<values::Time>)]
     as_of: Option<Moment>,
+    /// The counts up to `as_of`, after all of the changes. Votes since then are in the item's live count alone. Null
+    /// for a choice of a poll whose results are hidden.
+    #[schema(required)]
+    total: Option<TotalBody>,
     /// The spans in which something changed, in order of time. Null for a choice of a poll whose results are
     /// hidden.
     #[schema(required)]
@@ -70,8 +74,32 @@ struct PollHistoryBody {
 struct ChoiceHistoryBody {
     #[schema(value_type = values::Id)]
     item_id: ItemId,
+    /// The counts up to `as_of`, after all of the changes.
+    total: TotalBody,
     /// The spans in which something changed, in order of time.
     spans: Vec<SpanBody>,
+}
+
+/// The counts of all votes that a worker has summed.
+#[derive(Serialize, ToSchema)]
+#[schema(as = SummedCounts)]
+struct TotalBody {
+    #[schema(value_type = values::NetCount)]
+    vote_count: i64,
+    #[schema(value_type = values::UpOrDownCount)]
+    up_count: i64,
+    #[schema(value_type = values::UpOrDownCount)]
+    down_count: i64,
+}
+
+impl From<Count> for TotalBody {
+    fn from(count: Count) -> Self {
+        Self {
+            vote_count: count.net,
+            up_count: count.ups(),
+            down_count: count.downs,
+        }
+    }
 }
 
 /// How votes changed the counts in a span of time.
@@ -106,8 +134,9 @@ fn over(query: HistoryQuery) -> Result<HistoryOver, Problem> {
 
 /// Retrieve an item's history.
 ///
-/// A worker sums votes a few seconds after they were cast. `as_of` says up to when. The sum of the changes is
-/// not the item's count, because it leaves out older votes.
+/// A worker sums votes a few seconds after they were cast. `as_of` says up to when, and `total` how many they then
+/// were. The sum of the changes is not the item's count, because it leaves out older votes: the count at `since` is
+/// `total` less all changes.
 #[utoipa::path(
     get,
     path = "/v1/items/{id}/history",
@@ -140,13 +169,15 @@ pub async fn of_item(
                 as_of,
                 of_items,
             } = state.ledger.history(&[item], over).await?;
-            let changes = of_items.into_iter().next().unwrap_or_default();
+            let shown = of_items.into_iter().next().filter(|_| !is_hidden);
+            let (total, changes) = shown.map(|item| (item.total.into(), spans(item.spans))).unzip();
             let body = conditional::json(&ItemHistoryBody {
                 item_id: item,
                 over: over.name(),
                 since,
                 as_of,
-                spans: (!is_hidden).then(|| spans(changes)),
+                total,
+                spans: changes,
             })?;
             Ok(Found::with_counts(body, []))
         };
@@ -195,13 +226,17 @@ pub async fn of_poll(
                 as_of,
                 of_items,
             } = state.ledger.history(&choices, over).await?;
-            let changes = choices
-                .iter()
-                .zip(of_items)
-                .map(|(item, changes)| ChoiceHistoryBody {
+            let changes = choices.iter().zip(of_items).map(|(item, history)| {
+                let ItemHistory {
+                    total,
+                    spans: changes,
+                } = history;
+                ChoiceHistoryBody {
                     item_id: *item,
+                    total: total.into(),
                     spans: spans(changes),
-                });
+                }
+            });
             let body = conditional::json(&PollHistoryBody {
                 poll_id: id,
                 over: over.name(),

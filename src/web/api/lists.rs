@@ -5,7 +5,7 @@ use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::counts::ItemCount;
-use crate::domain::{ItemId, ItemName, Reference};
+use crate::domain::{ItemId, ItemName, Reference, Value};
 use crate::ledger::{LedgerError, Listing};
 use crate::web::api::conditional;
 use crate::web::api::conditional::{Format, Found, NotModified, Offered, TagHeader};
@@ -56,6 +56,23 @@ struct ListBody<'a> {
     /// may have fewer items than `limit`, or none, and a next page all the same.
     #[schema(required, value_type = Option<values::Id>)]
     next_after: Option<ItemId>,
+    /// With `ids`: the items that do not exist and that a first vote would create (`TALLY_CREATE_ITEMS`). Left out if
+    /// there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    created_by_a_vote: Vec<FutureItemBody<'a>>,
+}
+
+/// An item that the first vote on its key creates.
+#[derive(Serialize, ToSchema)]
+#[schema(as = FutureItem)]
+struct FutureItemBody<'a> {
+    #[schema(value_type = values::Key)]
+    key: &'a str,
+    /// False if the item will take no down-votes. Left out otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    down_votes: Option<bool>,
 }
 
 /// The page of the list that a query asks for.
@@ -130,7 +147,7 @@ impl ListQuery {
 /// List items.
 ///
 /// A page of the items that are not hidden, in order of their ids. With `ids`, exactly those items, hidden or
-/// not. Items that do not exist are left out.
+/// not. Items that do not exist are left out; `created_by_a_vote` names those that a first vote creates.
 #[utoipa::path(
     get,
     path = "/v1/items",
@@ -156,16 +173,25 @@ pub async fn list(
 ) -> Result<HttpResponse, Problem> {
     let listed = query.0.into_listed()?;
     conditional::answer(&request, &state, Offered::JsonOrCsv, async |format| {
-        let (counts, next_after) = match &listed {
-            Listed::Page(page) => read(&state, page).await?,
+        let (counts, next_after, created_by_a_vote) = match &listed {
+            Listed::Page(page) => {
+                let (counts, next_after) = read(&state, page).await?;
+                (counts, next_after, Vec::new())
+            }
             Listed::Items(references) => {
                 let read = async {
-                    let ids = state.references.find_items(references).await?;
-                    let ids: Vec<ItemId> = ids.into_iter().flatten().map(|item| item.id).collect();
-                    state.counts.some(&ids).await
+                    let found = state.references.find_items(references).await?;
+                    let ids: Vec<ItemId> = found.iter().flatten().map(|item| item.id).collect();
+                    let counts = state.counts.some(&ids).await?;
+                    let unknown = references.iter().zip(&found).filter(|(_, item)| item.is_none());
+                    let future: Vec<FutureItemBody<'_>> = unknown
+                        .filter_map(|(reference, _)| future(&state, reference))
+                        .collect();
+                    Ok::<_, LedgerError>((counts, future))
                 };
                 let is_by_key = references.iter().any(Reference::is_key);
-                (state.ledger.in_one_run(is_by_key, read).await?, None)
+                let (counts, future) = state.ledger.in_one_run(is_by_key, read).await?;
+                (counts, None, future)
             }
         };
         let items = counts
@@ -175,6 +201,7 @@ pub async fn list(
             Format::Json => conditional::json(&ListBody {
                 next_after,
                 items: items.collect(),
+                created_by_a_vote,
             })?,
             Format::Csv => csv::write(&ITEM_COLUMNS, items.map(|item| item.row()))?,
         };
@@ -182,6 +209,16 @@ pub async fn list(
         Ok(Found::with_counts(body, &counts).with_next(next))
     })
     .await
+}
+
+/// What anyone's first vote on an unknown reference creates.
+fn future<'a>(state: &AppState, unknown: &'a Reference<ItemId>) -> Option<FutureItemBody<'a>> {
+    let Reference::Key(key) = unknown else { return None };
+    let item = state.voting.options.creates.item(key, Value::UP)?;
+    Some(FutureItemBody {
+        key: key.as_str(),
+        down_votes: (!item.rules.takes_down_votes).then_some(false),
+    })
 }
 
 /// Reads the items of a page with their counts.

@@ -6,7 +6,9 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::counts::{ItemCount, PollCount};
-use crate::domain::{CHOICES_LIMIT_ITEMS, ItemId, ItemName, Moment, NewPoll, PollId, PollState, Reference};
+use crate::domain::{
+    Actor, CHOICES_LIMIT_ITEMS, ItemId, ItemName, Moment, NewPoll, PollId, PollState, Reference,
+};
 use crate::ledger::LedgerError;
 use crate::watching::PublicState;
 use crate::web::access::Admin;
@@ -131,13 +133,13 @@ pub(in crate::web) struct PollBody {
     hidden: bool,
     /// True if each vote needs a ballot. Left out otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    by_ballot: bool,
+    pub(in crate::web) by_ballot: bool,
     /// True if Tally keeps no link between a ballot and its vote. Left out otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     secret: bool,
     /// The most choices that one voter may hold. Null means any number.
     #[schema(required, minimum = 1, maximum = 100)]
-    max_choices: Option<i16>,
+    pub(in crate::web) max_choices: Option<i16>,
     /// The time at which voting opens.
     #[schema(required, value_type = Option<values::Time>)]
     pub(in crate::web) opens_at: Option<Moment>,
@@ -147,7 +149,7 @@ pub(in crate::web) struct PollBody {
     #[schema(value_type = State)]
     pub(in crate::web) state: &'static str,
     /// Whether the counts are shown before the poll closes.
-    results_before_close: bool,
+    pub(in crate::web) results_before_close: bool,
     /// The number of voters who hold a choice. Null while the counts are hidden.
     #[schema(required, value_type = Option<values::Total>)]
     pub(in crate::web) voter_count: Option<i64>,
@@ -155,7 +157,7 @@ pub(in crate::web) struct PollBody {
     /// Whether all counts are current. If not, Redis is unavailable and some counts are saved ones.
     current: bool,
     /// Whether the poll has closed and its counts never change again.
-    r#final: bool,
+    pub(in crate::web) r#final: bool,
 }
 
 /// Whether a poll takes votes: the names in its schema.
@@ -232,21 +234,27 @@ pub async fn create(
     new: Json<NewPollBody>,
 ) -> Result<HttpResponse, Problem> {
     let new = new.0.into_poll()?;
-    let made = async {
-        let id = match state.ledger.create_poll(by.0, &new).await {
-            Ok(id) => id,
-            Err(LedgerError::KeyTaken) => return existing(&state, &new).await,
-            Err(error) => return Err(error.into()),
-        };
-        let poll = read(&state, id).await?;
-        Ok(HttpResponse::Created()
-            .insert_header((header::LOCATION, format!("/v1/polls/{id}")))
-            .json(poll))
-    };
-    state.ledger.in_one_run(true, made).await
+    state.ledger.in_one_run(true, make(&state, by.0, &new)).await
 }
 
 problems!(CreateProblems: WRITES, BODIES, CALLERS, STORES; BodyTooLarge, KeyTaken, UnknownPoll, OlderServers);
+
+/// Creates a poll, and answers with it.
+pub(in crate::web) async fn make(
+    state: &AppState,
+    by: Actor,
+    new: &NewPoll,
+) -> Result<HttpResponse, Problem> {
+    let id = match state.ledger.create_poll(by, new).await {
+        Ok(id) => id,
+        Err(LedgerError::KeyTaken) => return existing(state, new).await,
+        Err(error) => return Err(error.into()),
+    };
+    let poll = read(state, id).await?;
+    Ok(HttpResponse::Created()
+        .insert_header((header::LOCATION, format!("/v1/polls/{id}")))
+        .json(poll))
+}
 
 /// Returns the poll that has the new poll's key: 200 if both are equal, 409 if not.
 async fn existing(state: &AppState, new: &NewPoll) -> Result<HttpResponse, Problem> {
@@ -319,7 +327,8 @@ pub(in crate::web) async fn shown(state: &AppState, id: PollId) -> Result<HttpRe
     Ok(HttpResponse::Ok().json(read(state, id).await?))
 }
 
-async fn read(state: &AppState, id: PollId) -> Result<PollBody, Problem> {
+/// Reads a poll and its results.
+pub(in crate::web) async fn read(state: &AppState, id: PollId) -> Result<PollBody, Problem> {
     Ok(read_with_counts(state, id).await?.0)
 }
 

@@ -18,12 +18,15 @@ use actix_web::web::Bytes;
 use crate::domain::client_network;
 use crate::telemetry::name;
 use crate::watching::{Changed, Event, Stream};
+use crate::web::api::unknown::UnknownBody;
 use crate::web::limits::RECONNECT_MS;
 use crate::web::problem::{Kind, Problem};
 use crate::web::transport::activity::StreamUnderWay;
 
 /// The name of an event that contains counts.
 const EVENT: &str = "counts";
+/// The name of an event that says what does not exist.
+const UNKNOWN_EVENT: &str = "unknown";
 /// A comment, which clients ignore.
 const HEARTBEAT: &[u8] = b":\n\n";
 
@@ -129,6 +132,7 @@ impl Problem {
 /// The body of a stream's answer.
 pub struct StreamBody {
     stream: Stream,
+    unknown: UnknownBody,
     /// `None` once nobody listens any more.
     under_way: Option<StreamUnderWay>,
     has_begun: bool,
@@ -136,9 +140,15 @@ pub struct StreamBody {
 }
 
 impl StreamBody {
-    pub fn new(stream: Stream, under_way: Option<StreamUnderWay>, place: StreamPlace) -> Self {
+    pub fn new(
+        stream: Stream,
+        unknown: UnknownBody,
+        under_way: Option<StreamUnderWay>,
+        place: StreamPlace,
+    ) -> Self {
         Self {
             stream,
+            unknown,
             under_way,
             has_begun: false,
             _place: place,
@@ -162,7 +172,8 @@ impl MessageBody for StreamBody {
             // Written at once, so that the client knows that the stream is open. The delay is random, so that
             // clients do not all reconnect at the same moment.
             let retry = rand::random_range(RECONNECT_MS);
-            return Poll::Ready(Some(Ok(format!("retry: {retry}\n\n").into())));
+            let unknown = unknown_frame(&self.unknown);
+            return Poll::Ready(Some(Ok(format!("retry: {retry}\n\n{unknown}").into())));
         }
         if self.under_way.as_ref().is_some_and(StreamUnderWay::is_unread) {
             // The connection polls again once the client has read everything.
@@ -176,6 +187,16 @@ impl MessageBody for StreamBody {
             }))
         })
     }
+}
+
+/// Writes the event that says what does not exist, if anything does not. It has no `id`: a client keeps that of the
+/// last counts.
+fn unknown_frame(unknown: &UnknownBody) -> String {
+    if unknown.is_empty() {
+        return String::new();
+    }
+    let data = serde_json::to_string(unknown).unwrap_or_default();
+    format!("event: {UNKNOWN_EVENT}\ndata: {data}\n\n")
 }
 
 /// Writes an event: its fingerprints as `id`, and one JSON object.

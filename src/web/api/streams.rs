@@ -12,6 +12,7 @@ use crate::watching::{Fingerprint, Stream, WatchError, Watched};
 use crate::web::access::client_address;
 use crate::web::api::state::AppState;
 use crate::web::api::stream_places::StreamBody;
+use crate::web::api::unknown::UnknownBody;
 use crate::web::describe::{examples, problems, values};
 use crate::web::limits::{STREAM_LIMIT_ITEMS, STREAM_LIMIT_POLLS, STREAM_LIMIT_QUERY_BYTES};
 use crate::web::problem::Problem;
@@ -71,10 +72,12 @@ impl StreamQuery {
 
 /// Stream the counts of items and polls.
 ///
-/// Server-sent events (`text/event-stream`) without an end. The first events have everything that is watched.
-/// Later events have what changed. `data` has `items` and `polls`, as `GET` returns them. Items and polls that
-/// do not exist are left out; if none exists, the answer is a problem. A client that reconnects sends the last
-/// `id` as `Last-Event-ID`, and gets only what has changed since.
+/// Server-sent events (`text/event-stream`) without an end. The first events `counts` have everything that is watched.
+/// Later ones have what changed. `data` has `items` and `polls`, as `GET` returns them. Items and polls that do not
+/// exist are left out; if none exists, the answer is a problem. If some do not, an event `unknown` comes first each
+/// time that the stream opens: its `data` names them (the schema `Unknown`). One that was named by its id is shown once
+/// it is created. One that was named by a key is not: open another stream. A client that reconnects sends the last `id`
+/// as `Last-Event-ID`, and gets only what has changed since.
 #[utoipa::path(
     get,
     path = "/v1/stream",
@@ -83,7 +86,8 @@ impl StreamQuery {
     params(StreamQuery, LastEventId),
     responses(
         (status = 200, description = "The events.", body = String, content_type = "text/event-stream",
-            headers(("Cache-Control" = String), ("X-Accel-Buffering" = String)), example = json!(examples::events())),
+            headers(("Cache-Control" = String), ("X-Accel-Buffering" = String)),
+            example = json!(examples::events_without_some())),
         SomeProblems,
     )
 )]
@@ -176,7 +180,7 @@ async fn open(request: &HttpRequest, state: &AppState, wanted: Wanted) -> Result
     let place = state.stream_places.take(client_address(request))?;
     let is_by_key = wanted.items.iter().any(Reference::is_key) || wanted.polls.iter().any(Reference::is_key);
     let watching = watch(request, state, &wanted, is_by_key);
-    let stream = state.ledger.in_one_run(is_by_key, watching).await?;
+    let (stream, unknown) = state.ledger.in_one_run(is_by_key, watching).await?;
     let mut answer = HttpResponse::Ok();
     answer
         .insert_header((header::CONTENT_TYPE, "text/event-stream"))
@@ -189,7 +193,7 @@ async fn open(request: &HttpRequest, state: &AppState, wanted: Wanted) -> Result
     // The connection may stay silent until the stream ends.
     let under_way = request.conn_data::<Rc<Activity>>().map(Activity::begin_stream);
     let mut answer = answer
-        .body(StreamBody::new(stream, under_way, place))
+        .body(StreamBody::new(stream, unknown, under_way, place))
         .map_into_boxed_body();
     if request.version() < Version::HTTP_11 {
         // This client's HTTP has no chunks: the stream ends when the connection ends.
@@ -199,13 +203,13 @@ async fn open(request: &HttpRequest, state: &AppState, wanted: Wanted) -> Result
     Ok(answer)
 }
 
-/// Opens a stream of what the client names.
+/// Opens a stream of what the client names. Also returns what of it does not exist.
 async fn watch(
     request: &HttpRequest,
     state: &AppState,
     wanted: &Wanted,
     is_by_key: bool,
-) -> Result<Stream, Problem> {
+) -> Result<(Stream, UnknownBody), Problem> {
     let mut watched: Vec<Watched> = Vec::with_capacity(wanted.items.len() + wanted.polls.len());
     let mut add = |one: Watched| {
         if !watched.contains(&one) {
@@ -213,11 +217,14 @@ async fn watch(
         }
     };
     let items = state.references.find_items(&wanted.items).await?;
-    items.into_iter().flatten().for_each(|item| add(item.id.into()));
+    let items: Vec<Option<Watched>> = items.into_iter().map(|item| Some(item?.id.into())).collect();
+    items.iter().flatten().for_each(|item| add(*item));
+    let mut polls: Vec<Option<Watched>> = Vec::with_capacity(wanted.polls.len());
     for reference in &wanted.polls {
         let poll = state.references.find_poll(reference).await?;
-        poll.into_iter().for_each(|poll| add(poll.id.into()));
+        polls.push(poll.map(|poll| poll.id.into()));
     }
+    polls.iter().flatten().for_each(|poll| add(*poll));
     // As in a list, what does not exist is left out. A stream of nothing would never send an event.
     if watched.is_empty() {
         return Err(wanted.unknown());
@@ -226,7 +233,15 @@ async fn watch(
         .headers()
         .get(&LAST_EVENT_ID)
         .and_then(|id| Fingerprint::read(id.as_bytes(), watched.len()));
-    Ok(state.watching.open(watched, seen, is_by_key).await?)
+    let stream = state.watching.open(watched, seen, is_by_key).await?;
+    let unknown = stream.unknown();
+    let is_unknown = |one: &Option<Watched>| one.is_none_or(|one| unknown.contains(&one));
+    let unknown = UnknownBody::new(
+        state.voting.options.creates,
+        wanted.items.iter().zip(items.iter().map(is_unknown)),
+        wanted.polls.iter().zip(polls.iter().map(is_unknown)),
+    );
+    Ok((stream, unknown))
 }
 
 impl From<WatchError> for Problem {

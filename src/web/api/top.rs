@@ -1,14 +1,17 @@
 //! `/v1/items/top`: top lists.
 
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{FromRequest as _, HttpRequest, HttpResponse, web};
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::counts::TOP_LIMIT_ITEMS;
-use crate::domain::{Count, ItemId, Moment, PollId, Reference, TopBy, TopItem, TopKind, TopOver};
+use crate::domain::{
+    Count, ItemId, ItemKeyPrefix, Moment, PollId, Reference, TopBy, TopItem, TopKind, TopOf, TopOver,
+};
 use crate::web::api::conditional;
 use crate::web::api::conditional::{Format, Found, NotModified, Offered, TagHeader};
 use crate::web::api::csv;
+use crate::web::api::list_places::ListPlace;
 use crate::web::api::state::AppState;
 use crate::web::describe::{examples, problems, values};
 use crate::web::problem::Problem;
@@ -28,9 +31,14 @@ form! {
         /// `all`: all votes. `hour` or `day`: what changed in the last hour or day. Defaults to `all`.
         #[param(value_type = Option<values::TopOver>)]
         over: Option<String>,
-        /// Only the choices of this poll.
+        /// Only the choices of this poll. Not together with `choices` or `key_prefix`.
         #[param(value_type = Option<values::PollReference>)]
         poll: Option<String>,
+        /// True ranks choices of polls among the items. Defaults to false.
+        choices: Option<bool>,
+        /// Only items whose own key begins with this text.
+        #[param(value_type = Option<values::Key>)]
+        key_prefix: Option<String>,
         /// The most items in the list. Defaults to 10.
         #[param(minimum = 1, maximum = 100)]
         limit: Option<i64>,
@@ -38,15 +46,33 @@ form! {
 }
 
 /// What a query asks for.
-struct Asked {
-    by: TopBy,
-    over: TopOver,
-    poll: Option<Reference<PollId>>,
-    limit: usize,
+#[derive(Debug, PartialEq, Eq)]
+pub struct TopAsked {
+    pub by: TopBy,
+    pub over: TopOver,
+    pub of: TopAskedOf,
+    pub limit: usize,
+}
+
+/// Which items a query asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub enum TopAskedOf {
+    Items {
+        with_choices: bool,
+        key_prefix: Option<ItemKeyPrefix>,
+    },
+    Poll(Reference<PollId>),
+}
+
+impl TopAskedOf {
+    fn is_by_key(&self) -> bool {
+        matches!(self, Self::Poll(poll) if poll.is_key())
+    }
 }
 
 impl TopQuery {
-    fn into_asked(self) -> Result<Asked, Problem> {
+    /// Returns what the query asks for, if every parameter is allowed.
+    pub(in crate::web) fn into_asked(self) -> Result<TopAsked, Problem> {
         let limit = match self.limit {
             None => TOP_DEFAULT_ITEMS,
             Some(limit) => usize::try_from(limit)
@@ -57,16 +83,35 @@ impl TopQuery {
                     Problem::invalid("limit", detail)
                 })?,
         };
-        Ok(Asked {
+        Ok(TopAsked {
             by: named("by", self.by.as_deref(), &TopBy::ALL, TopBy::name)?,
             over: named("over", self.over.as_deref(), &TopOver::ALL, TopOver::name)?,
-            poll: self
-                .poll
-                .map(|poll| reference::parse("poll", &poll))
-                .transpose()?,
+            of: of(self.poll, self.choices, self.key_prefix)?,
             limit,
         })
     }
+}
+
+fn of(
+    poll: Option<String>,
+    choices: Option<bool>,
+    key_prefix: Option<String>,
+) -> Result<TopAskedOf, Problem> {
+    let Some(poll) = poll else {
+        let prefix = key_prefix.map(ItemKeyPrefix::parse).transpose();
+        return Ok(TopAskedOf::Items {
+            with_choices: choices.unwrap_or(false),
+            key_prefix: prefix.map_err(|error| {
+                let detail = error.to_string().replacen("key", "key_prefix", 1);
+                Problem::invalid("key_prefix", format!("{detail}."))
+            })?,
+        });
+    };
+    if choices.is_some() || key_prefix.is_some() {
+        let detail = "poll: give neither choices nor key_prefix with it; it ranks the poll's choices.";
+        return Err(Problem::malformed("poll", detail));
+    }
+    Ok(TopAskedOf::Poll(reference::parse("poll", &poll)?))
 }
 
 /// Returns the variant with this name, or the default without a name.
@@ -92,7 +137,7 @@ struct TopBody<'a> {
     by: &'static str,
     #[schema(value_type = values::TopOver)]
     over: &'static str,
-    /// Left out if the list is of all items.
+    /// Left out if the list is not of a poll's choices.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = values::Id)]
     poll_id: Option<PollId>,
@@ -198,7 +243,9 @@ const TOP_COLUMNS: [&str; 9] = [
 
 /// List top items.
 ///
-/// The counts are the saved ones. `as_of` says up to when votes are in the list.
+/// The counts are the saved ones. `as_of` says up to when votes are in the list. Items that lists do not show, and
+/// choices of polls, are left out, unless the query asks for choices. The `ETag` stays the same while nothing but
+/// `as_of` changes.
 #[utoipa::path(
     get,
     path = "/v1/items/top",
@@ -222,16 +269,30 @@ pub async fn show(
     query: Query<TopQuery>,
 ) -> Result<HttpResponse, Problem> {
     let asked = query.0.into_asked()?;
+    // There are as many lists of prefixes as someone thinks of, and each is read.
+    let _place = match asked.of {
+        TopAskedOf::Items {
+            key_prefix: Some(_), ..
+        } => Some(ListPlace::extract(&request).await?),
+        TopAskedOf::Items { .. } | TopAskedOf::Poll(_) => None,
+    };
     conditional::answer(&request, &state, Offered::JsonOrCsv, async |format| {
         let read = async {
-            let poll = match &asked.poll {
-                None => None,
-                Some(poll) => Some(state.references.poll(poll).await?.id),
+            let of = match &asked.of {
+                TopAskedOf::Items {
+                    with_choices,
+                    key_prefix,
+                } => TopOf::Items {
+                    with_choices: *with_choices,
+                    key_prefix: key_prefix.clone(),
+                },
+                TopAskedOf::Poll(poll) => TopOf::Poll(state.references.poll(poll).await?.id),
             };
+            let poll = of.poll();
             let kind = TopKind {
                 by: asked.by,
                 over: asked.over,
-                poll,
+                of,
             };
             let list = match (state.top_lists.get(kind).await?, poll) {
                 (Some(list), _) => list,
@@ -239,25 +300,26 @@ pub async fn show(
                 (None, None) => return Err(Problem::internal()),
             };
             let items = list.items.iter().take(asked.limit).map(TopItemBody::new);
-            let body = match format {
-                Format::Json => conditional::json(&TopBody {
-                    by: kind.by.name(),
-                    over: kind.over.name(),
-                    poll_id: poll,
-                    since: list.since,
-                    as_of: list.as_of,
-                    items: items.collect(),
-                })?,
-                Format::Csv => csv::write(&TOP_COLUMNS, items.map(|item| item.row()))?,
+            if format == Format::Csv {
+                let body = csv::write(&TOP_COLUMNS, items.map(|item| item.row()))?;
+                return Ok(Found::with_counts(body, []));
+            }
+            let mut list = TopBody {
+                by: asked.by.name(),
+                over: asked.over.name(),
+                poll_id: poll,
+                since: list.since,
+                as_of: list.as_of,
+                items: items.collect(),
             };
-            Ok(Found::with_counts(body, []))
+            let body = conditional::json(&list)?;
+            // It moves on while nobody votes.
+            list.as_of = None;
+            Ok(Found::with_counts(body, []).compared_by(conditional::json(&list)?))
         };
-        state
-            .ledger
-            .in_one_run(asked.poll.as_ref().is_some_and(Reference::is_key), read)
-            .await
+        state.ledger.in_one_run(asked.of.is_by_key(), read).await
     })
     .await
 }
 
-problems!(ShowProblems: ADDRESSES, STORES; UnknownPoll);
+problems!(ShowProblems: ADDRESSES, STORES; UnknownPoll, TooManyLists, TooManyListsOfAddress);

@@ -205,9 +205,10 @@ pub async fn cast(
         .voting
         .authorize_cast(&id.0, &caller, vote.voter_id, ballot.is_some())
         .await?;
+    let casts = ballot.is_none().then_some(vote.value);
     let Found { id: item_id, run } = state
         .voting
-        .throttle_and_find_item(&id.0, &caller, vote.voter_id.as_ref(), ballot.is_some())
+        .throttle_and_find_item(&id.0, &caller, vote.voter_id.as_ref(), casts)
         .await?;
     let vote = NewVote { item_id, ..vote };
     let key = key
@@ -277,7 +278,7 @@ pub async fn change(
     let value = body.0.into_value()?;
     let item = state
         .voting
-        .throttle_and_find_item(&id.0, &caller, Some(&voter.0), false)
+        .throttle_and_find_item(&id.0, &caller, Some(&voter.0), Some(value))
         .await?;
     set(&state, &caller, item, voter.0, Some(value)).await
 }

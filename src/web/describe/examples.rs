@@ -57,7 +57,7 @@ fn spans() -> Value {
 pub(in crate::web) fn item_history() -> Value {
     json!({
         "item_id": 1, "over": "day", "since": "2030-01-30T18:00:00Z", "as_of": "2030-01-31T18:00:00.123456Z",
-        "spans": spans()
+        "total": { "vote_count": 7, "up_count": 8, "down_count": 1 }, "spans": spans()
     })
 }
 
@@ -65,7 +65,10 @@ pub(in crate::web) fn item_history() -> Value {
 pub(in crate::web) fn poll_history() -> Value {
     json!({
         "poll_id": 1, "over": "day", "since": "2030-01-30T18:00:00Z", "as_of": "2030-01-31T18:00:00.123456Z",
-        "choices": [{ "item_id": 2, "spans": spans() }, { "item_id": 3, "spans": [] }]
+        "choices": [
+            { "item_id": 2, "total": { "vote_count": 3, "up_count": 4, "down_count": 1 }, "spans": spans() },
+            { "item_id": 3, "total": { "vote_count": 1, "up_count": 1, "down_count": 0 }, "spans": [] }
+        ]
     })
 }
 
@@ -73,6 +76,28 @@ pub(in crate::web) fn poll_history() -> Value {
 pub(in crate::web) fn events() -> String {
     let data = json!({ "items": [item()], "polls": [] });
     format!("retry: 2000\n\nid: 0a1b2c3d4e5f\nevent: counts\ndata: {data}\n\n")
+}
+
+/// The first events of a stream that was asked for more than exists.
+pub(in crate::web) fn events_without_some() -> String {
+    let data = json!({ "items": [item()], "polls": [] });
+    format!(
+        "retry: 2000\n\nevent: unknown\ndata: {}\n\nid: 0a1b2c3d4e5f\nevent: counts\ndata: {data}\n\n",
+        unknown()
+    )
+}
+
+/// What does not exist.
+fn unknown() -> Value {
+    json!({ "items": ["key:post-43"], "polls": [], "creates_items": true })
+}
+
+/// Items and polls, and what a voter holds of them.
+pub(in crate::web) fn feed() -> Value {
+    let (mut item, mut poll) = (item(), poll());
+    item["held"] = json!(1);
+    poll["held"] = json!([2]);
+    json!({ "voter_id": "ada", "items": [item], "polls": [poll], "unknown": unknown() })
 }
 
 /// A vote that was just cast.

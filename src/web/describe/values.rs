@@ -10,6 +10,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::domain;
 use crate::domain::{ItemKey, ItemName};
+use crate::web::limits::{ACCENT_LENGTH_CHARACTERS, LANGUAGE_LIMIT_CHARACTERS};
 use crate::web::problem::Kind;
 use crate::web::request::IDEMPOTENCY_KEY_LIMIT_BYTES;
 
@@ -143,6 +144,16 @@ values! {
     /// The time of a history.
     HistoryOver = one_of(Type::String, domain::HistoryOver::ALL.map(|over| json!(over.name())))
         .description(Some("The time of the history."));
+    /// The language of a frame.
+    FrameLanguage = text(LANGUAGE_LIMIT_CHARACTERS, "^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*$")
+        .description(Some("A language tag (RFC 5646)."));
+    /// The colour of a frame.
+    FrameAccent = text(ACCENT_LENGTH_CHARACTERS, "^[0-9A-Fa-f]{6}$")
+        .description(Some("Six hexadecimal digits, without `#`."));
+    /// The colour scheme of a frame.
+    FrameScheme = one_of(Type::String, [json!("light"), json!("dark")]).description(Some("A colour scheme."));
+    /// The format of an answer as oEmbed names it.
+    OEmbedFormat = one_of(Type::String, [json!("json")]).description(Some("The only format."));
     /// The last part of a problem's `type`.
     ProblemSlug = ObjectBuilder::new()
         .schema_type(Type::String)

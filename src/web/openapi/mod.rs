@@ -46,7 +46,8 @@ const CONTENT_TYPE: &str = "application/json";
     // utoipa finds the schemas that bodies name, but not those that parameters and problems name.
     components(schemas(
         values::Id, values::ItemReference, values::PollReference, values::VoterId, values::IdempotencyKey,
-        values::ProblemSlug, values::ActKind, values::TopBy, values::TopOver, values::HistoryOver, problem::Body<'static>,
+        values::ProblemSlug, values::ActKind, values::TopBy, values::TopOver, values::HistoryOver, values::FrameLanguage,
+        values::FrameAccent, values::FrameScheme, values::OEmbedFormat, problem::Body<'static>,
         health::NotReady<'static>,
     )),
 )]

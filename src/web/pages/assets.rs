@@ -6,6 +6,7 @@
 
 use std::sync::LazyLock;
 
+use actix_web::http::header::{self, HeaderValue};
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse};
 use sha2::{Digest as _, Sha256};
@@ -23,7 +24,7 @@ const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// Every asset: its name, its type, and its parts in order. An asset names only assets before it.
-const FILES: [(&str, &str, &[&[u8]]); 9] = [
+const FILES: [(&str, &str, &[&[u8]]); 27] = [
     (
         "page.css",
         CSS,
@@ -39,16 +40,49 @@ const FILES: [(&str, &str, &[&[u8]]); 9] = [
         CSS,
         &[include_bytes!("tokens.css"), include_bytes!("operator/page.css")],
     ),
+    (
+        "frame.css",
+        CSS,
+        &[
+            include_bytes!("tokens.css"),
+            include_bytes!("page.css"),
+            include_bytes!("frames/page.css"),
+        ],
+    ),
     ("ops.js", SCRIPT, &[include_bytes!("operator/page.js")]),
+    ("words-ar.js", SCRIPT, &[include_bytes!("embed/words/ar.js")]),
+    ("words-de.js", SCRIPT, &[include_bytes!("embed/words/de.js")]),
+    ("words-es.js", SCRIPT, &[include_bytes!("embed/words/es.js")]),
+    ("words-fr.js", SCRIPT, &[include_bytes!("embed/words/fr.js")]),
+    ("words-he.js", SCRIPT, &[include_bytes!("embed/words/he.js")]),
+    ("words-hi.js", SCRIPT, &[include_bytes!("embed/words/hi.js")]),
+    ("words-it.js", SCRIPT, &[include_bytes!("embed/words/it.js")]),
+    ("words-ja.js", SCRIPT, &[include_bytes!("embed/words/ja.js")]),
+    ("words-nl.js", SCRIPT, &[include_bytes!("embed/words/nl.js")]),
+    ("words-pl.js", SCRIPT, &[include_bytes!("embed/words/pl.js")]),
+    ("words-pt.js", SCRIPT, &[include_bytes!("embed/words/pt.js")]),
+    ("words-tr.js", SCRIPT, &[include_bytes!("embed/words/tr.js")]),
+    ("words-zh.js", SCRIPT, &[include_bytes!("embed/words/zh.js")]),
+    (
+        "words-zh-Hant.js",
+        SCRIPT,
+        &[include_bytes!("embed/words/zh-Hant.js")],
+    ),
+    ("reactions.js", SCRIPT, &[include_bytes!("embed/reactions.js")]),
+    ("chart.js", SCRIPT, &[include_bytes!("embed/chart.js")]),
     (
         "embed.js",
         SCRIPT,
         &[
+            include_bytes!("embed/words/en.js"),
             include_bytes!("embed/ask.js"),
+            include_bytes!("embed/clock.js"),
+            include_bytes!("embed/words.js"),
             include_bytes!("embed/voter.js"),
             include_bytes!("embed/watch.js"),
             include_bytes!("embed/look.js"),
             include_bytes!("embed/element.js"),
+            include_bytes!("embed/ballot.js"),
             include_bytes!("embed/count.js"),
             include_bytes!("embed/vote.js"),
             include_bytes!("embed/poll.js"),
@@ -57,6 +91,7 @@ const FILES: [(&str, &str, &[&[u8]]); 9] = [
         ],
     ),
     ("page.js", SCRIPT, &[include_bytes!("voting/page.js")]),
+    ("frame.js", SCRIPT, &[include_bytes!("frames/page.js")]),
     ("embed-page.js", SCRIPT, &[include_bytes!("embed/page.js")]),
     ("icon.svg", "image/svg+xml", &[include_bytes!("icon.svg")]),
     ("preview.png", "image/png", &[include_bytes!("preview.png")]),
@@ -74,7 +109,8 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
     for (name, content_type, parts) in FILES {
         let mut body = parts.concat();
         if let Ok(text) = std::str::from_utf8(&body) {
-            body = with_hashes(text, &assets).into_bytes();
+            let text = with_hashes(text, &assets);
+            body = if content_type == SCRIPT { bare(&text) } else { text }.into_bytes();
         }
         let hash = format!("{:x}", Sha256::digest(&body));
         let (stem, kind) = name.rsplit_once('.').unwrap_or((name, ""));
@@ -104,6 +140,28 @@ fn with_hashes(text: &str, assets: &[Asset]) -> String {
         text = text.replace(&plain, &hashed);
     }
     text
+}
+
+/// A script without its indentation and its comments, which a browser does not need: about a fifth.
+fn bare(script: &str) -> String {
+    let lines = script.lines().map(|line| without_comment(line).trim());
+    let mut bare = String::with_capacity(script.len());
+    for line in lines.filter(|line| !line.is_empty()) {
+        bare.push_str(line);
+        bare.push('\n');
+    }
+    bare
+}
+
+/// A line without the comment at its end. What has a quote behind it may be in a text, and stays.
+fn without_comment(line: &str) -> &str {
+    if line.trim_start().starts_with("//") {
+        return "";
+    }
+    match line.rsplit_once(" // ") {
+        Some((code, comment)) if !comment.contains(['"', '`']) => code,
+        _ => line,
+    }
 }
 
 /// Finds the asset with this name, with any hash.
@@ -137,7 +195,12 @@ pub(in crate::web) fn elements(request: &HttpRequest) -> Result<HttpResponse, Pr
 pub(in crate::web) async fn show(request: HttpRequest) -> Result<HttpResponse, Problem> {
     let found = find(request.match_info().query("name"));
     let (kept, fresh) = found.ok_or_else(|| Problem::not_found(request.path()))?;
-    Ok(kept.answer(&request, fresh))
+    let mut answer = kept.answer(&request, fresh);
+    // The elements fetch their words from pages of any origin.
+    answer
+        .headers_mut()
+        .insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+    Ok(answer)
 }
 
 #[cfg(test)]
@@ -155,6 +218,15 @@ mod tests {
         for asset in ASSETS.iter() {
             assert!(!asset.hashed_name.contains(asset.name), "{}", asset.hashed_name);
         }
+    }
+
+    #[test]
+    fn a_script_is_sent_without_its_comments_and_with_all_of_its_texts() {
+        let script = "// Whole lines.\n\n  const limit = 5; // of the server's lines\n  say(\"a // b\");\n  say(`c // d`); // e\n";
+        assert_eq!(
+            bare(script),
+            "const limit = 5;\nsay(\"a // b\");\nsay(`c // d`);\n"
+        );
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::domain::{EditRefusal, PollId, Refusal};
 use crate::ledger::LedgerError;
 use crate::telemetry::trouble;
 use crate::votes::CastError;
-use crate::web::problem::{Kind, Problem, Stored};
+use crate::web::problem::{Kind, NOT_STORED, Problem, Stored};
 
 impl From<AdmissionRefusal> for Problem {
     fn from(refused: AdmissionRefusal) -> Self {
@@ -20,32 +20,44 @@ impl From<AdmissionRefusal> for Problem {
 impl Problem {
     /// Makes the problem of a vote that its item does not take. Nothing is stored.
     pub fn refused(refusal: Refusal) -> Self {
-        let (kind, detail) = match refusal {
+        let (kind, detail, hint) = match refusal {
             Refusal::Full => (
                 Kind::Full,
-                "The item is full; it takes another vote when one is taken back.",
+                "All places are taken. One is free again when someone takes a vote back.",
+                "The item has max_votes votes.",
             ),
             Refusal::NotOpenYet => (
                 Kind::NotOpenYet,
-                "Voting has not opened yet; it opens at opens_at.",
+                "Voting has not opened yet.",
+                "It opens at opens_at, which GET shows.",
             ),
-            Refusal::Closed => (Kind::Closed, "Voting closed at closes_at."),
+            Refusal::Closed => (
+                Kind::Closed,
+                "Voting has closed.",
+                "It closed at closes_at, which GET shows. A repeat of a vote that the voter holds still gets 200.",
+            ),
             Refusal::TooManyChoices => (
                 Kind::TooManyChoices,
-                "The voter would hold more choices than the poll's max_choices; take one back first.",
+                "You have chosen as many as you may. Take a choice back first.",
+                "The voter would hold more choices than the poll's max_choices. PUT \
+                 /v1/polls/{id}/votes/{voter_id} sets the whole selection.",
             ),
             Refusal::TooManyChanges => (
                 Kind::TooManyChanges,
-                "This vote has been changed as often as a vote may be; it can still be taken back.",
+                "You have changed this vote as often as a vote may be changed. You can still take it back.",
+                "Each change is two rows, and a voter has at most 1,000 rows on an item.",
             ),
             Refusal::BallotNotValid => (
                 Kind::BallotNotValid,
-                "The ballot is unknown, spent or expired, or is for another item or poll; send another ballot.",
+                "This ballot is not valid here: it may be mistyped, used, expired, or for another vote.",
+                "On a secret poll a spent ballot looks like an unknown one: after a lost answer it may have bought \
+                 its vote.",
             ),
             Refusal::NoBallot => {
-                let detail = "ballot is missing; each vote here needs a ballot, by POST, and cannot be changed or \
-                              taken back.";
-                return Self::new(Kind::BallotMissing, detail).on_field("ballot");
+                let hint = "ballot is missing: POST /v1/items/{id}/votes with a ballot and without a voter_id. Such votes \
+                            cannot be changed or taken back.";
+                return Self::for_voters(Kind::BallotMissing, "You need a ballot to vote here.", hint)
+                    .on_field("ballot");
             }
             Refusal::BallotUnwanted => return Self::takes_no_ballots(),
             Refusal::VoterUnwanted => {
@@ -74,13 +86,13 @@ impl Problem {
                 return Self::new(Kind::NotInPoll, detail).on_field("items");
             }
         };
-        Self::new(kind, detail)
+        Self::for_voters(kind, detail, hint)
     }
 
     /// A ballot for an item or poll that takes votes without one.
     pub fn takes_no_ballots() -> Self {
-        let detail = "ballot: votes here take no ballot; by_ballot is set when an item or a poll is created.";
-        Self::new(Kind::BallotNotTaken, detail).on_field("ballot")
+        let hint = "ballot is given; leave it out. by_ballot is set when an item or a poll is created.";
+        Self::for_voters(Kind::BallotNotTaken, "Votes here take no ballot.", hint).on_field("ballot")
     }
 
     /// Ballots for a choice. They must be created for its poll.
@@ -146,51 +158,40 @@ impl From<LedgerError> for Problem {
             return Self::new(Kind::VoterEditUnderWay, detail);
         }
         trouble!(error, %error; "the ledger did not answer a request");
-        Self::unavailable("The database is unavailable; try again.")
+        Self::unavailable("The database is unavailable.")
     }
 }
 
 /// The batch writer has logged the cause, once for the batch.
 impl From<CastError> for Problem {
     fn from(error: CastError) -> Self {
-        let (stored, detail) = match error {
-            CastError::QueueFull => (
-                Stored::No,
-                "Too many votes are waiting. The vote is not stored; try again.",
-            ),
-            CastError::Closing => (
-                Stored::No,
-                "The server is shutting down. The vote is not stored; try again.",
-            ),
-            CastError::NotStored => (
-                Stored::No,
-                "The database did not take the vote. The vote is not stored; try again.",
-            ),
+        let (stored, hint) = match error {
+            CastError::QueueFull => (Stored::No, "Too many votes are waiting."),
+            CastError::Closing => (Stored::No, "The server is shutting down."),
+            CastError::NotStored => (Stored::No, "The database did not take the vote."),
             CastError::OtherRun => (
                 Stored::No,
-                "The database failed over or was started again while the vote was on its way. The vote \
-                 is not stored; try again.",
+                "The database failed over or was started again while the vote was on its way.",
             ),
-            CastError::Busy => (
-                Stored::No,
-                "Other requests of this voter kept coming first. The vote is not stored; try again.",
-            ),
+            CastError::Busy => (Stored::No, "Other requests of this voter kept coming first."),
             CastError::UnresolvedRepeat => (
                 Stored::No,
-                "This voter has voted on this item before, so this vote is not stored. The database \
-                 did not say which vote it repeats; try again.",
+                "This voter has voted on this item before, and the database did not say which vote this one repeats.",
             ),
             CastError::Unconfirmed => (
                 Stored::Unknown,
-                "The database did not confirm the vote, which may be stored or not. With a voter_id a \
-                 retry is safe: the vote counts once. Without one, the vote may count twice.",
+                "The database did not confirm the vote. With a voter_id, an Idempotency-Key or a ballot a retry is safe: \
+                 the vote counts once. Without one it may count twice.",
             ),
         };
-        let kind = match stored {
-            Stored::No => Kind::VoteNotStored,
-            Stored::Unknown => Kind::VoteUnconfirmed,
+        let (kind, detail) = match stored {
+            Stored::No => (Kind::VoteNotStored, NOT_STORED),
+            Stored::Unknown => (
+                Kind::VoteUnconfirmed,
+                "It is not certain yet whether the vote is stored. Try again in a moment.",
+            ),
         };
-        Self::new(kind, detail).of_vote(stored)
+        Self::for_voters(kind, detail, hint).of_vote(stored)
     }
 }
 
@@ -198,9 +199,9 @@ impl From<CastError> for Problem {
 impl From<ReadError> for Problem {
     fn from(error: ReadError) -> Self {
         Self::unavailable(match error {
-            ReadError::QueueFull => "Too many reads are waiting; try again.",
-            ReadError::LedgerUnavailable => "The database is unavailable; try again.",
-            ReadError::Closing => "The server is shutting down; try again.",
+            ReadError::QueueFull => "Too many reads are waiting.",
+            ReadError::LedgerUnavailable => "The database is unavailable.",
+            ReadError::Closing => "The server is shutting down.",
         })
     }
 }
@@ -212,6 +213,66 @@ mod tests {
     use actix_web::http::header::{self, HeaderValue};
 
     use super::*;
+    use crate::domain::Scope;
+
+    #[test]
+    fn what_reaches_a_voter_has_no_names_of_fields_requests_or_settings() {
+        let refusals = [
+            Refusal::Full,
+            Refusal::NotOpenYet,
+            Refusal::Closed,
+            Refusal::TooManyChoices,
+            Refusal::TooManyChanges,
+            Refusal::BallotNotValid,
+            Refusal::NoBallot,
+            Refusal::BallotUnwanted,
+        ];
+        let errors = [
+            CastError::QueueFull,
+            CastError::Closing,
+            CastError::NotStored,
+            CastError::OtherRun,
+            CastError::Busy,
+            CastError::UnresolvedRepeat,
+            CastError::Unconfirmed,
+        ];
+        let throttle = |text: &str| text.parse().expect("a throttle");
+        let left = std::time::Duration::from_secs(7);
+        let others = [
+            ReadError::QueueFull.into(),
+            Problem::unknown_item("key:post-42"),
+            Problem::unknown_poll(7),
+            Problem::credential_missing(Scope::Vote),
+            Problem::takes_no_tokens(),
+            Problem::token_not_valid("its aud is \"shop\"; this server takes \"votes\""),
+            Problem::cookie_not_valid(),
+            Problem::token_expired(),
+            Problem::not_your_vote(),
+            Problem::voter_not_allowed(Scope::Admin),
+            Problem::throttled(throttle("voter:5/60s"), left),
+            Problem::throttled(throttle("address:5/60s"), left),
+            Problem::throttled(throttle("item:5/60s"), left),
+            Problem::foreign_origin(),
+            Problem::no_free_connection(),
+            Problem::internal(),
+            Problem::unavailable("The database is unavailable.").without_vote(),
+        ];
+        let refusals = refusals.into_iter().map(Problem::refused);
+        for problem in refusals
+            .chain(errors.into_iter().map(Problem::from))
+            .chain(others)
+        {
+            let body: serde_json::Value = serde_json::from_str(&problem.body()).expect("JSON");
+            let (detail, hint) = (&body["detail"], &body["hint"]);
+            let (detail, hint) = (detail.as_str().expect("a detail"), hint.as_str().expect("a hint"));
+            for name in [
+                "_", "GET", "PUT", "POST", "TALLY", "Bearer", "database", "items", "/",
+            ] {
+                assert!(!detail.contains(name), "{name}: {detail}");
+            }
+            assert!(detail.ends_with('.') && hint.ends_with('.'), "{body}");
+        }
+    }
 
     #[test]
     fn every_refusal_of_a_vote_says_whether_the_vote_is_stored() {

@@ -57,6 +57,7 @@ kinds! {
     BatchTooLarge = PAYLOAD_TOO_LARGE, "batch-too-large", "Batch too large";
     UnsupportedContentType = UNSUPPORTED_MEDIA_TYPE, "unsupported-content-type", "Unsupported content type";
     InvalidValue = UNPROCESSABLE_ENTITY, "invalid-value", "Invalid value";
+    FormatNotOffered = NOT_IMPLEMENTED, "format-not-offered", "Format not offered";
     // Who sends the request.
     CredentialMissing = UNAUTHORIZED, "credential-missing", "Credential missing";
     CredentialNotValid = UNAUTHORIZED, "credential-not-valid", "Credential not valid";

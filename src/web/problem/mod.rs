@@ -26,6 +26,13 @@ pub(in crate::web) use crate::web::problem::explanations::{DOCUMENT, example, me
 pub use crate::web::problem::kinds::Kind;
 pub use crate::web::problem::votes::VoteProblem;
 
+/// What a voter reads whose own credential is not valid.
+const SIGN_IN_AGAIN: &str = "Your sign-in is not valid here. Sign in again.";
+/// What a voter reads when nothing is wrong with the request, and it was not carried out.
+const BUSY: &str = "The server cannot answer right now. Try again in a moment.";
+/// The same of a vote.
+const NOT_STORED: &str = "The vote is not stored. Try again in a moment.";
+
 static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 static RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
@@ -42,6 +49,9 @@ pub enum Stored {
 
 /// An error as a client sees it: what is wrong, and what would be right.
 ///
+/// A problem that reaches voters has a `detail` that may be shown to them, without names of fields, requests or
+/// settings. Its `hint` has those. The `detail` of any other problem speaks to whoever writes the program.
+///
 /// The cause of a 5xx is logged and never shown to a client. A function that asks Postgres returns
 /// `unavailable` when Postgres does not answer; its docstring does not repeat that.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +59,8 @@ pub enum Stored {
 pub struct Problem {
     kind: Kind,
     detail: String,
+    /// More for whoever writes the program, where `detail` is fit to be shown to a voter.
+    hint: Option<Box<str>>,
     /// The part of the request that is wrong.
     field: Option<String>,
     /// Only for a vote without an acknowledgement.
@@ -79,6 +91,11 @@ pub struct Body<'a> {
     status: u16,
     /// What is wrong this time, and what would be right. The wording may change.
     detail: &'a str,
+    /// More for whoever writes the program: the names of fields, requests and settings. A problem with a hint has a
+    /// `detail` that may be shown to a voter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    hint: Option<&'a str>,
     /// The part of the request that is wrong: a field, a parameter, a header, `body` or `query`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -117,6 +134,7 @@ impl Problem {
         Self {
             kind,
             detail: detail.into(),
+            hint: None,
             field: None,
             stored: None,
             allow: None,
@@ -127,6 +145,14 @@ impl Problem {
     /// Its type.
     pub(in crate::web) fn kind(&self) -> Kind {
         self.kind
+    }
+
+    /// Makes a problem whose `detail` is fit to be shown to a voter. `hint` says the rest to whoever writes the program.
+    pub(in crate::web) fn for_voters(kind: Kind, detail: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self {
+            hint: Some(hint.into().into_boxed_str()),
+            ..Self::new(kind, detail)
+        }
     }
 
     /// Names the part of the request that is wrong.
@@ -156,13 +182,13 @@ impl Problem {
     }
 
     pub fn unknown_item(id: impl std::fmt::Display) -> Self {
-        let detail = format!("There is no item {id}; GET /v1/items lists the items.");
-        Self::new(Kind::UnknownItem, detail)
+        let detail = format!("There is no item {id}.");
+        Self::for_voters(Kind::UnknownItem, detail, "GET /v1/items lists the items.")
     }
 
     pub fn unknown_poll(id: impl std::fmt::Display) -> Self {
-        let detail = format!("There is no poll {id}; GET /v1/polls lists the polls.");
-        Self::new(Kind::UnknownPoll, detail)
+        let detail = format!("There is no poll {id}.");
+        Self::for_voters(Kind::UnknownPoll, detail, "GET /v1/polls lists the polls.")
     }
 
     pub fn unknown_vote(id: impl std::fmt::Display) -> Self {
@@ -213,8 +239,15 @@ impl Problem {
 
     /// The request has no credential, and not everyone may do this.
     pub fn credential_missing(scope: Scope) -> Self {
-        let detail = format!("This takes an API key with the scope {scope}: Authorization: Bearer tally_….");
-        Self::new(Kind::CredentialMissing, detail)
+        let key = format!("an API key with the scope {scope}: Authorization: Bearer tally_…");
+        if scope != Scope::Vote {
+            return Self::new(Kind::CredentialMissing, format!("This takes {key}."));
+        }
+        let hint = format!(
+            "This takes a voter's cookie (POST /v1/voter) or token (Authorization: Bearer …). A backend sends {key}, \
+             which never belongs into a page."
+        );
+        Self::for_voters(Kind::CredentialMissing, "You need to sign in for this.", hint)
     }
 
     /// The batch has more ballots than a caller without a credential may send.
@@ -225,34 +258,69 @@ impl Problem {
         Self::new(Kind::CredentialMissing, detail).on_field("ballot")
     }
 
-    /// Tally does not know the credential. The problem does not say why, because that would help a guesser.
-    pub fn credential_not_valid() -> Self {
-        let detail = "Authorization: the API key or token is unknown, expired, revoked, or not for this server; it takes Bearer and a valid one.";
+    /// Tally does not know the API key. The problem does not say why, because that would help a guesser.
+    pub fn api_key_not_valid() -> Self {
+        let detail = "Authorization: the API key is unknown, expired or revoked; tally key list shows which are valid.";
         Self::new(Kind::CredentialNotValid, detail).on_field("Authorization")
+    }
+
+    /// The header Authorization has no API key and no token.
+    pub fn authorization_not_valid() -> Self {
+        let detail = "Authorization: it takes Bearer, a space, and one API key or token.";
+        Self::new(Kind::CredentialNotValid, detail).on_field("Authorization")
+    }
+
+    /// This server takes no tokens of voters.
+    pub fn takes_no_tokens() -> Self {
+        let hint = "Authorization: it is no API key, which is tally_ and 64 hexadecimal digits, and this server takes no \
+                    voters' tokens: TALLY_JWT_SECRET or TALLY_JWT_KEYS is not set.";
+        Self::for_voters(Kind::CredentialNotValid, SIGN_IN_AGAIN, hint).on_field("Authorization")
+    }
+
+    /// The voter's token is not valid, for this reason.
+    pub fn token_not_valid(why: &str) -> Self {
+        let hint = format!("Authorization: the token is not valid: {why}.");
+        Self::for_voters(Kind::CredentialNotValid, SIGN_IN_AGAIN, hint).on_field("Authorization")
     }
 
     /// The cookie is not valid on this server.
     pub fn cookie_not_valid() -> Self {
-        let detail = "Cookie: __Host-voter is not valid, or is given twice; POST /v1/voter without it gives a new one.";
-        Self::new(Kind::CredentialNotValid, detail).on_field("Cookie")
+        let hint = "Cookie: __Host-voter is not valid, or is given twice; POST /v1/voter without it gives a new one.";
+        let detail = "This browser's cookie for voting is not valid any more.";
+        Self::for_voters(Kind::CredentialNotValid, detail, hint).on_field("Cookie")
     }
 
     /// The token has expired, and is right otherwise.
     pub fn token_expired() -> Self {
-        let detail = "Authorization: the token has expired; ask its issuer for a new one.";
-        Self::new(Kind::TokenExpired, detail).on_field("Authorization")
+        let hint = "Authorization: the token's exp is over; ask its issuer for a new one.";
+        Self::for_voters(
+            Kind::TokenExpired,
+            "Your sign-in has expired. Sign in again.",
+            hint,
+        )
+        .on_field("Authorization")
     }
 
     /// The credential is a voter's own, and the vote is another voter's.
     pub fn not_your_vote() -> Self {
-        let detail = "voter_id: the credential belongs to another voter; leave voter_id out, or give the credential's voter.";
-        Self::new(Kind::NotYourVote, detail).on_field("voter_id")
+        let hint = "voter_id: the cookie or token belongs to another voter; leave voter_id out, or give the voter that GET \
+                    /v1/voter shows.";
+        Self::for_voters(Kind::NotYourVote, "This vote is someone else's.", hint).on_field("voter_id")
     }
 
-    /// The credential is valid, but does not allow this.
+    /// The API key is valid, but does not allow this.
     pub fn not_allowed(scope: Scope) -> Self {
         let detail = format!("The API key does not allow this; it needs the scope {scope}.");
         Self::new(Kind::NotAllowed, detail)
+    }
+
+    /// A voter's own credential does not allow this.
+    pub fn voter_not_allowed(scope: Scope) -> Self {
+        let hint = format!(
+            "The request has a voter's cookie or token; this takes an API key with the scope {scope}: Authorization: \
+             Bearer tally_…."
+        );
+        Self::for_voters(Kind::NotAllowed, "You are not allowed to do this.", hint)
     }
 
     /// The same for a scope that the caller wants to give to a new API key. `opened_by` is what TALLY_OPEN would
@@ -270,28 +338,28 @@ impl Problem {
         let retry_after_seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
         let Throttle { by, limit, interval } = throttle;
         let of = match by {
-            ThrottledBy::Voter => "one voter",
-            ThrottledBy::Address => "one client address",
-            ThrottledBy::Item => "one item",
+            ThrottledBy::Voter => "of one voter",
+            ThrottledBy::Address => "of one client address",
+            ThrottledBy::Item => "on one item",
         };
-        let detail = format!(
-            "This server takes {limit} votes of {of} in {} s; try again in {retry_after_seconds} s.",
+        let detail = format!("There are too many votes at once. Try again in {retry_after_seconds} s.");
+        let hint = format!(
+            "This server takes {limit} votes {of} in {} s (TALLY_THROTTLE).",
             interval.as_secs()
-        )
-        .replace("votes of one item", "votes on one item");
+        );
         Self {
             throttled: Some(Throttled {
                 throttle,
                 retry_after_seconds: retry_after_seconds.max(1),
             }),
-            ..Self::new(Kind::Throttled, detail)
+            ..Self::for_voters(Kind::Throttled, detail, hint)
         }
     }
 
     /// A page of another origin tries to write.
     pub fn foreign_origin() -> Self {
-        let detail = "Pages of this origin may not write here; TALLY_ORIGINS lists the origins that may.";
-        Self::new(Kind::ForeignOrigin, detail).on_field("Origin")
+        let hint = "Pages of this origin may not write here; TALLY_ORIGINS lists the origins that may.";
+        Self::for_voters(Kind::ForeignOrigin, "You cannot vote from this page.", hint).on_field("Origin")
     }
 
     pub fn body_too_large(limit_bytes: usize) -> Self {
@@ -312,8 +380,8 @@ impl Problem {
     /// The connection is beyond the limit. Nothing of it is read, so if its request is a vote, the vote is
     /// not stored.
     pub fn no_free_connection() -> Self {
-        let detail = "Too many connections are open. Nothing of the request was read or stored; try again.";
-        Self::new(Kind::TooManyConnections, detail).of_vote(Stored::No)
+        let hint = "Too many connections are open. Nothing of the request was read or stored.";
+        Self::for_voters(Kind::TooManyConnections, BUSY, hint).of_vote(Stored::No)
     }
 
     /// There is no route for this path.
@@ -333,7 +401,8 @@ impl Problem {
     /// Tally has a defect.
     pub fn internal() -> Self {
         tracing::error!("an answer does not belong to its request");
-        Self::new(Kind::Internal, "The server has a defect; its log says more.")
+        let hint = "The server has a defect; its log says more, under the answer's x-request-id.";
+        Self::for_voters(Kind::Internal, "Something went wrong in the server.", hint)
     }
 
     /// Adds that no vote of the request is stored, because none was sent to be stored.
@@ -341,8 +410,7 @@ impl Problem {
         match self.kind {
             Kind::Unavailable => Self {
                 kind: Kind::VoteNotStored,
-                detail: "The database is unavailable. No vote of the request is stored; try again."
-                    .to_owned(),
+                detail: NOT_STORED.to_owned(),
                 stored: Some(Stored::No),
                 ..self
             },
@@ -351,8 +419,8 @@ impl Problem {
     }
 
     /// The client may retry after [`RETRY_AFTER_SECONDS`].
-    pub(in crate::web) fn unavailable(detail: &str) -> Self {
-        Self::new(Kind::Unavailable, detail)
+    pub(in crate::web) fn unavailable(hint: &str) -> Self {
+        Self::for_voters(Kind::Unavailable, BUSY, hint)
     }
 
     /// Returns the body of the answer as JSON.
@@ -367,6 +435,7 @@ impl Problem {
             title: self.kind.title(),
             status: self.kind.status().as_u16(),
             detail: &self.detail,
+            hint: self.hint.as_deref(),
             field: self.field.as_deref(),
             stored: self.stored,
             retry_after_seconds: self.throttled.map(|of| of.retry_after_seconds),

@@ -22,14 +22,14 @@ pub(in crate::web) enum Fresh {
 }
 
 /// The headers of an answer that a browser may have already.
-pub(in crate::web) struct Head {
+pub(in crate::web) struct Head<'a> {
     pub content_type: &'static str,
-    /// The Content-Security-Policy: what a page of the answer may load.
-    pub policy: &'static str,
+    /// The Content-Security-Policy: what a page of the answer may load, and who may frame it.
+    pub policy: &'a str,
     pub tag: EntityTag,
 }
 
-impl Head {
+impl Head<'_> {
     /// Finishes an answer: without a body if the client has it, or in gzip if the client accepts that.
     /// `compressed` returns the body in gzip, or nothing if that is not smaller.
     pub(in crate::web) fn finish(
@@ -68,7 +68,7 @@ impl Head {
 
 /// An answer that never changes.
 pub(in crate::web) struct Kept {
-    head: Head,
+    head: Head<'static>,
     body: Bytes,
     /// `None` if it would not be smaller.
     compressed: Option<Bytes>,

@@ -167,7 +167,7 @@ fn address_of(number: u64) -> String {
 
 /// What a throttle counts by, and its limit: "This server takes 6 votes of one client address in …".
 fn throttle(problem: &Value) -> Option<(&str, u64)> {
-    let text = problem["detail"].as_str()?.strip_prefix("This server takes ")?;
+    let text = problem["hint"].as_str()?.strip_prefix("This server takes ")?;
     let (limit, rest) = text.split_once(" votes o")?;
     let (_, rest) = rest.split_once(" one ")?;
     let (of, _) = rest.split_once(" in ")?;

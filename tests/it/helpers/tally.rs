@@ -16,7 +16,7 @@ use tally::live::{
 };
 use tally::sync::{SyncOptions, Worker};
 use tally::votes::{SeedBackoff, VoteQueue};
-use tally::web::access::{AccessOptions, Open, VotingOptions};
+use tally::web::access::{AccessOptions, CreateItems, Open, VotingOptions};
 use tally::web::limits::CONNECTIONS_LIMIT;
 use tally::web::{ClientLimits, Server, ServerOptions};
 use tokio::sync::{oneshot, watch};
@@ -139,7 +139,7 @@ impl Tally {
 
     /// Starts a server on which a vote on an unknown key creates its item.
     pub async fn start_creating_items() -> Self {
-        Self::start_with(|options| options.voting.creates_items = true).await
+        Self::start_with(|options| options.voting.creates = CreateItems::Any).await
     }
 
     /// Starts a server with other options.

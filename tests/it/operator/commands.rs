@@ -78,7 +78,7 @@ async fn items_are_made_shown_edited_and_imported() {
     assert!(said.contains("line 5: 409"), "{said}");
 
     for (arguments, part) in [
-        (vec!["item", "show", "999"], "404 There is no item 999;"),
+        (vec!["item", "show", "999"], "404 There is no item 999."),
         (vec!["item", "make", ""], "422 name is empty"),
         (
             vec!["item", "edit", "key:post/1", "--closes-at", "soon"],
@@ -131,6 +131,53 @@ async fn polls_are_made_and_edited_and_ballots_go_to_a_new_file_that_others_cann
         let edited = json_of(&tally, &["poll", "edit", &id, "--opens-at", "none"]).await;
         assert_eq!(edited["opens_at"], Value::Null);
     }
+
+    let added = json_of(&tally, &["poll", "add-choice", &id, "Stew"]).await;
+    assert_eq!(
+        (
+            added["choices"].as_array().map(Vec::len),
+            &added["choices"][2]["name"]
+        ),
+        (Some(3), &json!("Stew"))
+    );
+    let copied = json_of(
+        &tally,
+        &[
+            "poll",
+            "copy",
+            &id,
+            "--key",
+            "again",
+            "--title",
+            "Supper",
+            "--opens-at",
+            time,
+        ],
+    )
+    .await;
+    assert_eq!(
+        [
+            &copied["title"],
+            &copied["key"],
+            &copied["opens_at"],
+            &copied["closes_at"],
+            &copied["choices"][2]["name"]
+        ],
+        [
+            &json!("Supper"),
+            &json!("again"),
+            &json!(time),
+            &Value::Null,
+            &json!("Stew")
+        ],
+        "{copied}"
+    );
+    // A refusal has the words for voters and those for whoever writes the program.
+    let (done, said) = tally_does(&tally, &["poll", "show", "999"]).await;
+    assert!(
+        !done && said.contains("404 There is no poll 999. GET /v1/polls lists the polls."),
+        "{said}"
+    );
 
     let file = tally.stores.folder().join("ballots");
     let path = file.to_str().expect("a path");

@@ -1,9 +1,10 @@
-//! Rules: changes, limits, numbers, times, polls, ballots, batches, and voiding.
+//! Rules: changes, limits, numbers, times, polls, choices, ballots, batches, and voiding.
 //! Also receipts and idempotency keys.
 
 mod ballots;
 mod batches;
 mod changes;
+mod choices;
 mod decisions;
 mod first_votes;
 mod full;

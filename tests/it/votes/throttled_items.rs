@@ -4,6 +4,7 @@ use futures_util::future::join_all;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tally::domain::Scope;
+use tally::web::access::CreateItems;
 use testkit::stores::redis_info;
 
 use crate::helpers::tally::Tally;
@@ -14,13 +15,13 @@ async fn two_servers(limit: usize) -> (Tally, [String; 2]) {
     let throttles = format!("voter:1/1h,item:{limit}/1h");
     let tally = Tally::start_with(|options| {
         options.voting.throttles = throttles.parse().expect("throttles");
-        options.voting.creates_items = true;
+        options.voting.creates = CreateItems::Any;
     })
     .await;
     let other = tally
         .another_server_with(|options| {
             options.voting.throttles = throttles.parse().expect("throttles");
-            options.voting.creates_items = true;
+            options.voting.creates = CreateItems::Any;
         })
         .await;
     let bases = [tally.base.clone(), other];
@@ -148,7 +149,7 @@ async fn the_votes_of_a_batch_that_make_their_item_ask_its_throttle_together() {
     const VOTES: usize = 300;
     let tally = Tally::start_with(|options| {
         options.voting.throttles = "item:200/1h".parse().expect("throttles");
-        options.voting.creates_items = true;
+        options.voting.creates = CreateItems::Any;
     })
     .await;
     let votes: Vec<Value> = (0..VOTES)

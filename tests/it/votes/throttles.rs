@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use tally::domain::{ItemId, Scope};
-use tally::web::access::Proxies;
+use tally::web::access::{CreateItems, Proxies};
 
 use crate::helpers::eventually;
 use crate::helpers::tally::{Tally, metric};
@@ -215,7 +215,7 @@ async fn votes_of_a_batch_are_throttled_one_by_one_in_their_order() {
 async fn a_throttled_vote_makes_no_item() {
     let tally = Tally::start_with(|options| {
         options.voting.throttles = "voter:1/1h".parse().expect("throttles");
-        options.voting.creates_items = true;
+        options.voting.creates = CreateItems::Any;
     })
     .await;
     let body = json!({ "voter_id": "ada" });

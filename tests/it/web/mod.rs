@@ -2,6 +2,7 @@
 
 pub mod access;
 pub mod api;
+mod frames;
 mod openapi;
 mod pages;
 mod pipelining;

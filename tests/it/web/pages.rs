@@ -181,6 +181,23 @@ async fn a_page_comes_compressed_and_not_again_to_who_has_it() {
     }
 }
 
+/// What every page with an element loads before it shows anything, as a browser gets it.
+const ELEMENTS_LIMIT_BYTES: usize = 16 * 1024;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_elements_script_is_small() {
+    let tally = Tally::start().await;
+    let asked = tally.http.get(format!("{}/embed.js", tally.base));
+    let answer = asked
+        .header(ACCEPT_ENCODING, "gzip")
+        .send()
+        .await
+        .expect("an answer");
+    assert_eq!(answer.headers()["content-encoding"], "gzip");
+    let bytes = answer.bytes().await.expect("a body").len();
+    assert!(bytes <= ELEMENTS_LIMIT_BYTES, "{bytes} bytes");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_asset_of_another_version_is_what_there_is_now_and_others_are_not_found() {
     let tally = Tally::start().await;

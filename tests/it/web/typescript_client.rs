@@ -43,14 +43,14 @@ async fn the_program_prints_the_description() {
     assert_eq!(text(&output.stdout).trim_end(), tally::web::description());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "it needs Node and npm: make client"]
-async fn the_client_does_what_it_says_on_real_servers() {
+/// Runs these files of tests, which start servers of their own.
+async fn passes<const N: usize>(files: [&str; N]) {
     let stores = Stores::start().await;
     let mut node = command_as("node", Some((&stores, Role::Server)));
     node.args(["--test", "--test-reporter=tap"])
-        .args([built("units.test.js"), built("server.test.js")])
-        .env("CLIENT_TEST_PROGRAM", TALLY);
+        .args(files.map(built))
+        .env("CLIENT_TEST_PROGRAM", TALLY)
+        .env("CLIENT_TEST_OPERATOR_URL", stores.login_url(Role::Operator));
     let output = run(node).await;
     let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{said}");
@@ -58,6 +58,18 @@ async fn the_client_does_what_it_says_on_real_servers() {
         said.contains("# fail 0") && said.contains("# skipped 0"),
         "{said}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "it needs Node and npm: make client"]
+async fn the_client_does_what_it_says_on_real_servers() {
+    passes(["units.test.js", "server.test.js", "operations.test.js"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "it needs Node and npm: make client"]
+async fn the_clients_package_is_installed_and_called_elsewhere() {
+    passes(["package.test.js"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -150,6 +150,17 @@ impl Keys {
         })
     }
 
+    /// Returns the algorithms that there are keys for, each once.
+    pub fn algorithms(&self) -> Vec<Algorithm> {
+        let mut algorithms: Vec<Algorithm> = Vec::new();
+        for key in &self.keys {
+            if !algorithms.contains(&key.algorithm) {
+                algorithms.push(key.algorithm);
+            }
+        }
+        algorithms
+    }
+
     /// Returns the keys that may have signed a token with this algorithm and key id.
     pub fn candidates<'a>(
         &'a self,

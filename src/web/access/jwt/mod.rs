@@ -2,7 +2,9 @@
 //!
 //! - `keys`: the keys that tokens are checked with.
 //! - `ring`: how a signature is checked.
+//! - `fault`: what is wrong with a token that is not valid.
 
+mod fault;
 mod keys;
 mod ring;
 
@@ -84,11 +86,12 @@ fn seconds_since_1970() -> Option<u64> {
 }
 
 /// Why a token is not valid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenError {
     /// The token was valid until it expired.
     Expired,
-    NotValid,
+    /// What is wrong with the token, in words for whoever makes tokens.
+    NotValid(String),
 }
 
 /// The claims that are needed here, besides those that the library checks.
@@ -183,19 +186,20 @@ impl Tokens {
     /// Returns the voter of this token, if the token is valid.
     pub fn voter(&self, token: &str) -> Result<VoterId, TokenError> {
         if token.len() > TOKEN_LIMIT_BYTES {
-            return Err(TokenError::NotValid);
+            return Err(TokenError::NotValid(fault::too_long(token)));
         }
         let digest = Digest::of(&[token.as_bytes()]);
         if let Some(believed) = self.0.believed.get(&digest) {
             return Ok(believed.voter_id);
         }
-        if seconds_since_1970().is_none() {
-            return Err(TokenError::NotValid);
-        }
+        let Some(now) = seconds_since_1970() else {
+            let detail = "this server's clock is before 1970".to_owned();
+            return Err(TokenError::NotValid(detail));
+        };
         // `asking` comes before the keys are read: a token that was checked with earlier keys is not remembered.
         let asked = self.0.believed.asking();
         let keys = Arc::clone(&self.0.keys.read().unwrap_or_else(PoisonError::into_inner));
-        let (voter_id, until) = check(token, &keys, &self.0.options)?;
+        let (voter_id, until) = check(token, &keys, &self.0.options, now)?;
         let believed = Believed {
             voter_id: voter_id.clone(),
             until,
@@ -211,32 +215,43 @@ fn say_none() {
 }
 
 /// Checks a token. Returns its voter, and the last second in which it is valid.
-fn check(token: &str, keys: &Keys, options: &JwtOptions) -> Result<(VoterId, u64), TokenError> {
-    let header = decode_header(token).map_err(|_| TokenError::NotValid)?;
-    let is_of_type = header
-        .typ
-        .as_ref()
-        .is_none_or(|typ| TYPES.iter().any(|known| typ.eq_ignore_ascii_case(known)));
+fn check(token: &str, keys: &Keys, options: &JwtOptions, now: u64) -> Result<(VoterId, u64), TokenError> {
+    let header = decode_header(token).map_err(|_| TokenError::NotValid(fault::no_header(token)))?;
+    let is_known = |typ: &str| TYPES.iter().any(|known| typ.eq_ignore_ascii_case(known));
+    if let Some(typ) = header.typ.as_deref().filter(|typ| !is_known(typ)) {
+        return Err(TokenError::NotValid(fault::of_type(typ)));
+    }
     // Critical header parameters must be understood, and this server knows none (RFC 7515, 4.1.11).
-    if !is_of_type || header.crit.is_some() {
-        return Err(TokenError::NotValid);
+    if header.crit.is_some() {
+        return Err(TokenError::NotValid(fault::critical()));
     }
     let validation = validation(header.alg, options);
-    let mut error = TokenError::NotValid;
+    let mut error = None;
     for key in keys.candidates(header.alg, header.kid.as_deref()) {
         match decode::<Claims>(token, key, &validation) {
             Ok(decoded) => {
-                let voter_id = VoterId::parse(decoded.claims.sub).map_err(|_| TokenError::NotValid)?;
+                let Ok(voter_id) = VoterId::parse(decoded.claims.sub) else {
+                    let fault = fault::of_claims(token, header.alg, key, options, now);
+                    return Err(TokenError::NotValid(fault));
+                };
                 // Rounded as the library does. Casting a float to an integer saturates.
                 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
                 let expires_at = decoded.claims.exp.round() as u64;
                 return Ok((voter_id, expires_at.saturating_add(CLOCK_LIMIT_SKEW.as_secs())));
             }
-            Err(wrong) if matches!(wrong.kind(), ErrorKind::ExpiredSignature) => error = TokenError::Expired,
-            Err(_) => {}
+            Err(wrong) if matches!(wrong.kind(), ErrorKind::ExpiredSignature) => {
+                error = Some(TokenError::Expired);
+            }
+            Err(wrong) if matches!(wrong.kind(), ErrorKind::InvalidSignature) => {
+                error.get_or_insert_with(|| TokenError::NotValid(fault::signature()));
+            }
+            Err(_) => {
+                let fault = fault::of_claims(token, header.alg, key, options, now);
+                error = Some(TokenError::NotValid(fault));
+            }
         }
     }
-    Err(error)
+    Err(error.unwrap_or_else(|| TokenError::NotValid(fault::no_key(token, keys))))
 }
 
 /// Returns what a token must have besides its signature.

@@ -99,20 +99,43 @@ fn by_hs256() -> Tokens {
     Tokens::open(options(Some(SECRET), None)).expect("tokens")
 }
 
-fn voter(name: &str) -> Result<VoterId, TokenError> {
+/// What becomes of a token, without the words.
+#[derive(Debug, PartialEq, Eq)]
+enum Refused {
+    Expired,
+    NotValid,
+}
+
+trait Judge {
+    fn judge(&self, token: &str) -> Result<VoterId, Refused>;
+}
+
+impl Judge for Tokens {
+    fn judge(&self, token: &str) -> Result<VoterId, Refused> {
+        self.voter(token).map_err(|error| match error {
+            TokenError::Expired => Refused::Expired,
+            TokenError::NotValid(why) => {
+                assert!(!why.is_empty() && !why.contains(SECRET), "{why}");
+                Refused::NotValid
+            }
+        })
+    }
+}
+
+fn voter(name: &str) -> Result<VoterId, Refused> {
     Ok(VoterId::parse(name.to_owned()).expect("a voter"))
 }
 
-const NOT_VALID: Result<VoterId, TokenError> = Err(TokenError::NotValid);
+const NOT_VALID: Result<VoterId, Refused> = Err(Refused::NotValid);
 
 #[test]
 fn a_token_names_its_voter() {
     let tokens = by_hs256();
-    assert_eq!(tokens.voter(&hs256(&claims())), voter("ada"));
+    assert_eq!(tokens.judge(&hs256(&claims())), voter("ada"));
     let several = with(claims(), "aud", json!(["other", "votes"]));
-    assert_eq!(tokens.voter(&hs256(&several)), voter("ada"));
+    assert_eq!(tokens.judge(&hs256(&several)), voter("ada"));
     let fraction = with(claims(), "exp", json!(now() as f64 + 60.5));
-    assert_eq!(tokens.voter(&hs256(&fraction)), voter("ada"));
+    assert_eq!(tokens.judge(&hs256(&fraction)), voter("ada"));
 }
 
 #[test]
@@ -120,10 +143,10 @@ fn each_of_several_secrets_is_believed_while_one_replaces_the_other() {
     let new = "another secret of thirty-two bytes";
     let both = Tokens::open(options(Some(&format!("{new},{SECRET}")), None)).expect("tokens");
     let by_new = by_secret(&json!({ "alg": "HS256" }), &claims(), new.as_bytes());
-    assert_eq!(both.voter(&by_new), voter("ada"));
-    assert_eq!(both.voter(&hs256(&claims())), voter("ada"));
+    assert_eq!(both.judge(&by_new), voter("ada"));
+    assert_eq!(both.judge(&hs256(&claims())), voter("ada"));
     let alone = Tokens::open(options(Some(new), None)).expect("tokens");
-    assert_eq!(alone.voter(&hs256(&claims())), NOT_VALID);
+    assert_eq!(alone.judge(&hs256(&claims())), NOT_VALID);
     for wrong in ["", "short", &format!("{SECRET},"), &format!("{SECRET},short")] {
         assert!(wrong.parse::<JwtSecrets>().is_err(), "{wrong}");
     }
@@ -152,15 +175,140 @@ fn a_token_whose_claims_are_wrong_is_refused() {
         ("nbf", json!("soon")),
     ] {
         let token = hs256(&with(claims(), name, value.clone()));
-        assert_eq!(tokens.voter(&token), NOT_VALID, "{name}: {value}");
+        assert_eq!(tokens.judge(&token), NOT_VALID, "{name}: {value}");
     }
     for name in ["aud", "iss", "sub", "exp"] {
         let mut without = claims();
         without.as_object_mut().expect("an object").remove(name);
-        assert_eq!(tokens.voter(&hs256(&without)), NOT_VALID, "no {name}");
+        assert_eq!(tokens.judge(&hs256(&without)), NOT_VALID, "no {name}");
     }
     let expired = with(claims(), "exp", json!(now() - 60));
-    assert_eq!(tokens.voter(&hs256(&expired)), Err(TokenError::Expired));
+    assert_eq!(tokens.judge(&hs256(&expired)), Err(Refused::Expired));
+}
+
+/// What is said of a token that is not valid.
+fn said(tokens: &Tokens, token: &str) -> String {
+    match tokens.voter(token) {
+        Err(TokenError::NotValid(why)) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_token_is_said_to_whoever_makes_tokens() {
+    let tokens = by_hs256();
+    let without = |name: &str| {
+        let mut claims = claims();
+        claims.as_object_mut().expect("an object").remove(name);
+        claims
+    };
+    let long = "x".repeat(500);
+    for (claims, words) in [
+        (
+            with(claims(), "aud", json!("shop")),
+            r#"its aud is "shop"; this server takes "votes""#,
+        ),
+        (
+            with(claims(), "aud", json!(["shop", "blog"])),
+            r#"its aud is ["shop","blog"]; this server takes "votes""#,
+        ),
+        (without("aud"), r#"it has no aud; this server takes "votes""#),
+        (
+            with(claims(), "iss", json!("https://evil.example")),
+            r#"its iss is "https://evil.example"; this server takes "https://id.example""#,
+        ),
+        (
+            without("iss"),
+            r#"it has no iss; this server takes "https://id.example""#,
+        ),
+        (without("sub"), "it has no sub"),
+        (with(claims(), "sub", json!(7)), "its sub is 7; it takes text"),
+        (with(claims(), "sub", json!("")), "its sub is no voter's id"),
+        (without("exp"), "it has no exp"),
+        (
+            with(claims(), "exp", json!("tomorrow")),
+            r#"its exp is "tomorrow"; it takes seconds"#,
+        ),
+        (
+            with(claims(), "nbf", json!(now() + 120)),
+            "it is valid only from its nbf on",
+        ),
+        (
+            with(claims(), "nbf", json!("soon")),
+            r#"its nbf is "soon"; it takes seconds"#,
+        ),
+        (with(claims(), "aud", json!(long)), "xxx…; this server takes"),
+    ] {
+        let why = said(&tokens, &hs256(&claims));
+        assert!(why.contains(words) && why.len() < 400, "{words}: {why}");
+    }
+    let header = |header: Value| by_secret(&header, &claims(), SECRET.as_bytes());
+    for (token, words) in [
+        (
+            header(json!({ "alg": "RS256" })),
+            "its alg is RS256; this server has keys for HS256",
+        ),
+        (
+            header(json!({ "alg": "none" })),
+            r#"its alg is "none"; it takes HS256, RS256 or ES256"#,
+        ),
+        (
+            header(json!({ "alg": "HS256", "typ": "logout+jwt" })),
+            r#"its typ is "logout+jwt""#,
+        ),
+        (
+            header(json!({ "alg": "HS256", "crit": ["b64"] })),
+            "its header has crit",
+        ),
+        (
+            by_secret(
+                &json!({ "alg": "HS256" }),
+                &claims(),
+                b"another secret of thirty-two bytes",
+            ),
+            "its signature is by none of this server's keys",
+        ),
+        ("a.b".to_owned(), "it is no JWT"),
+        ("a".repeat(TOKEN_LIMIT_BYTES + 1), "it takes at most 8192"),
+    ] {
+        let why = said(&tokens, &token);
+        assert!(why.contains(words), "{words}: {why}");
+    }
+    let key = P256::new();
+    let file = file(&[key.jwk("one")]);
+    let tokens = Tokens::open(options(None, Some(&file))).expect("tokens");
+    let of_unknown = key.token(&json!({ "alg": "ES256", "kid": "two" }), &claims());
+    let why = said(&tokens, &of_unknown);
+    assert!(
+        why.contains(r#"its kid is "two", which none of this server's keys has"#),
+        "{why}"
+    );
+}
+
+#[test]
+fn what_the_server_takes_is_said_only_of_a_token_that_one_of_its_keys_has_signed() {
+    let tokens = by_hs256();
+    let wrong = with(
+        with(claims(), "aud", json!("shop")),
+        "iss",
+        json!("https://evil.example"),
+    );
+    let forged = by_secret(
+        &json!({ "alg": "HS256" }),
+        &wrong,
+        b"another secret of thirty-two bytes",
+    );
+    let whole = hs256(&wrong);
+    let (signed, _) = whole.rsplit_once('.').expect("a token");
+    for token in [
+        forged,
+        format!("{signed}."),
+        format!("{signed}.AAAA"),
+        format!("{signed}.!"),
+    ] {
+        let why = said(&tokens, &token);
+        assert!(!why.contains("votes") && !why.contains("id.example"), "{why}");
+    }
 }
 
 #[test]
@@ -170,16 +318,16 @@ fn a_claim_that_is_there_twice_is_refused() {
         let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET.as_bytes());
         hmac::sign(&key, text).as_ref().to_vec()
     });
-    assert_eq!(by_hs256().voter(&token), NOT_VALID);
+    assert_eq!(by_hs256().judge(&token), NOT_VALID);
 }
 
 #[test]
 fn a_token_that_is_forged_cut_or_of_another_kind_is_refused() {
     let tokens = by_hs256();
     let right = hs256(&claims());
-    assert_eq!(tokens.voter(&right), voter("ada"));
+    assert_eq!(tokens.judge(&right), voter("ada"));
     for at in (0..right.len()).step_by(3) {
-        assert_eq!(tokens.voter(&right[..at]), NOT_VALID, "cut at {at}");
+        assert_eq!(tokens.judge(&right[..at]), NOT_VALID, "cut at {at}");
     }
     let (body, signature) = right.rsplit_once('.').expect("a token");
     let (header, payload) = body.split_once('.').expect("a token");
@@ -197,7 +345,7 @@ fn a_token_that_is_forged_cut_or_of_another_kind_is_refused() {
         "a".repeat(TOKEN_LIMIT_BYTES + 1),
         String::new(),
     ] {
-        assert_eq!(tokens.voter(&forged), NOT_VALID, "{forged}");
+        assert_eq!(tokens.judge(&forged), NOT_VALID, "{forged}");
     }
     for header in [
         json!({ "alg": "nOnE" }),
@@ -210,14 +358,14 @@ fn a_token_that_is_forged_cut_or_of_another_kind_is_refused() {
         json!({ "alg": "HS256", "crit": [] }),
     ] {
         let token = by_secret(&header, &claims(), SECRET.as_bytes());
-        assert_eq!(tokens.voter(&token), NOT_VALID, "{header}");
+        assert_eq!(tokens.judge(&token), NOT_VALID, "{header}");
     }
     let other = by_secret(
         &json!({ "alg": "HS256" }),
         &claims(),
         b"another secret of thirty-two bytes",
     );
-    assert_eq!(tokens.voter(&other), NOT_VALID);
+    assert_eq!(tokens.judge(&other), NOT_VALID);
 }
 
 #[test]
@@ -226,9 +374,9 @@ fn a_token_is_checked_with_the_key_that_it_names_and_with_no_key_of_its_own() {
     let file = file(&[one.jwk("one"), other.jwk("other")]);
     let tokens = Tokens::open(options(None, Some(&file))).expect("tokens");
     let header = |id: &str| json!({ "alg": "ES256", "kid": id });
-    assert_eq!(tokens.voter(&one.token(&header("one"), &claims())), voter("ada"));
+    assert_eq!(tokens.judge(&one.token(&header("one"), &claims())), voter("ada"));
     assert_eq!(
-        tokens.voter(&other.token(&json!({ "alg": "ES256" }), &claims())),
+        tokens.judge(&other.token(&json!({ "alg": "ES256" }), &claims())),
         voter("ada")
     );
     for token in [
@@ -243,7 +391,7 @@ fn a_token_is_checked_with_the_key_that_it_names_and_with_no_key_of_its_own() {
         ),
         hs256(&claims()),
     ] {
-        assert_eq!(tokens.voter(&token), NOT_VALID, "{token}");
+        assert_eq!(tokens.judge(&token), NOT_VALID, "{token}");
     }
 }
 
@@ -261,9 +409,9 @@ fn a_public_key_is_no_secret() {
         text,
     ] {
         let token = by_secret(&json!({ "alg": "HS256", "kid": "one" }), &claims(), &secret);
-        assert_eq!(tokens.voter(&token), NOT_VALID);
+        assert_eq!(tokens.judge(&token), NOT_VALID);
     }
-    assert_eq!(tokens.voter(&hs256(&claims())), voter("ada"));
+    assert_eq!(tokens.judge(&hs256(&claims())), voter("ada"));
 }
 
 #[test]
@@ -292,11 +440,11 @@ fn a_file_without_a_key_that_can_be_used_is_refused_and_a_strange_key_beside_one
     let file_of_both = file(&[strange, symmetric.clone(), key.jwk("one")]);
     let tokens = Tokens::open(options(None, Some(&file_of_both))).expect("tokens");
     assert_eq!(
-        tokens.voter(&key.token(&json!({ "alg": "ES256" }), &claims())),
+        tokens.judge(&key.token(&json!({ "alg": "ES256" }), &claims())),
         voter("ada")
     );
     assert_eq!(
-        tokens.voter(&hs256(&claims())),
+        tokens.judge(&hs256(&claims())),
         NOT_VALID,
         "a secret in a file of public keys"
     );
@@ -312,7 +460,7 @@ fn a_token_is_remembered_until_it_expires_and_not_beyond_a_change_of_keys() {
         &json!({ "alg": "ES256" }),
         &with(claims(), "exp", json!(expires_at)),
     );
-    assert_eq!(tokens.voter(&token), voter("ada"));
+    assert_eq!(tokens.judge(&token), voter("ada"));
     let digest = || Digest::of(&[token.as_bytes()]);
     let believed = &tokens.0.believed;
     let remember = |until| {
@@ -323,12 +471,12 @@ fn a_token_is_remembered_until_it_expires_and_not_beyond_a_change_of_keys() {
     assert_eq!(until, expires_at + CLOCK_LIMIT_SKEW.as_secs());
     // A remembered token is valid, so the second look-up does not check the signature.
     remember(until);
-    assert_eq!(tokens.voter(&token), voter("remembered"));
+    assert_eq!(tokens.judge(&token), voter("remembered"));
     remember(now() - 1);
-    assert_eq!(tokens.voter(&token), voter("ada"));
+    assert_eq!(tokens.judge(&token), voter("ada"));
     let file_of_other = file(&[other.jwk("one")]);
     assert!(tokens.set_keys(again(&file_of_other)));
-    assert_eq!(tokens.voter(&token), NOT_VALID);
+    assert_eq!(tokens.judge(&token), NOT_VALID);
 }
 
 /// What a server reads when a file has changed.
@@ -344,17 +492,17 @@ fn a_file_whose_keys_were_all_taken_back_leaves_no_token_valid() {
     let for_encryption = with(key.jwk("one"), "use", json!("enc"));
     for taken_back in [file(&[]), file(&[for_encryption])] {
         let tokens = Tokens::open(options(Some(SECRET), Some(&keys))).expect("tokens");
-        assert_eq!(tokens.voter(&token), voter("ada"));
+        assert_eq!(tokens.judge(&token), voter("ada"));
         assert!(tokens.set_keys(again(&taken_back)));
-        assert_eq!(tokens.voter(&token), NOT_VALID);
+        assert_eq!(tokens.judge(&token), NOT_VALID);
         // And one that comes back counts again.
         assert!(tokens.set_keys(again(&keys)));
-        assert_eq!(tokens.voter(&token), voter("ada"));
+        assert_eq!(tokens.judge(&token), voter("ada"));
     }
     // A server also starts with an empty list: voting goes on for all others.
     let tokens = Tokens::open(options(Some(SECRET), Some(&file(&[])))).expect("tokens");
-    assert_eq!(tokens.voter(&token), NOT_VALID);
-    assert_eq!(tokens.voter(&hs256(&claims())), voter("ada"));
+    assert_eq!(tokens.judge(&token), NOT_VALID);
+    assert_eq!(tokens.judge(&hs256(&claims())), voter("ada"));
 }
 
 #[test]
@@ -365,7 +513,7 @@ fn a_file_of_keys_is_read_with_a_byte_order_mark_and_what_is_no_file_is_refused_
     std::fs::write(marked.path(), format!("\u{feff}{text}\r\n")).expect("written");
     let tokens = Tokens::open(options(None, Some(&marked))).expect("tokens");
     let token = key.token(&json!({ "alg": "ES256" }), &claims());
-    assert_eq!(tokens.voter(&token), voter("ada"));
+    assert_eq!(tokens.judge(&token), voter("ada"));
 
     let folder = tempfile::tempdir().expect("a folder");
     let fifo = folder.path().join("fifo");

@@ -12,27 +12,45 @@ const RETRY_MOST_MS = 30_000;
 const OTHERS_EVERY_MS = 10_000; // for what is beyond the limits of a stream
 const HISTORY_EVERY_MS = 60_000;
 const HISTORY_SOON_MS = 5000; // while there is no history yet
+const SECOND_MS = 1000;
+const MINUTE_MS = 60 * SECOND_MS;
+const HOUR_MS = 60 * MINUTE_MS;
+const DAY_MS = 24 * HOUR_MS;
+const MINUTES_FROM_MS = HOUR_MS; // before an end, how long it takes is shown, in minutes …
+const SECONDS_FROM_MS = 5 * MINUTE_MS; // … and in seconds
+const CLOCK_LEAST_MS = 2 * SECOND_MS; // by which a browser's clock is wrong: the server's is given in whole seconds
 const MESSAGE_MS = 8000;
+const MESSAGE_LONG_MS = 20_000; // what a voter may have to do something about
 const ABSENT_EVERY_MS = 30_000; // what does not exist may be created
 const HELD_LIMIT_ITEMS = 1000; // in one request, the server's limit
 const HELD_LIMIT_POLLS = 100;
 const STORED_WITHIN_MS = 250; // until other tabs see what one has stored
 const KEY_LIMIT_BYTES = 200;
 const LARGEST_ID = 2n ** 63n - 1n;
-const BEFORE_SHARE = 0.1; // of a count, from before its history
-const LINES_LIMIT = 5; // choices in a history
 const STORED_VOTER = "tally-voter";
 const STORED_CHANGE = "tally-vote-changed-at"; // tells other tabs
 
-// What a host page may set. `token` is a function that returns a voter's token (docs/operating/voters.md).
-const settings = { token: null };
+// What a host page may set. `token` is a function that returns a voter's token (docs/operating/voters.md). `words` are
+// the page's own, by language and key: `{ de: { counted: "Danke!" } }`; words/en.js has the keys.
+const settings = { token: null, words: null };
 export function configure(changes) {
   Object.assign(settings, changes);
+  if ("words" in changes) learnAll();
+  if (!("token" in changes)) return;
   voter.known = null; // the stored voter is this browser's without a token
   watch.changes += 1; // answers under way belong to the earlier voter
   watch.hold([]);
   watch.votes = null;
   watch.soon(); // the votes of the new voter
+  for (const element of watch.elements()) element.signedIn?.();
+}
+
+// A request without an answer. `word` says why, to voters.
+class Unanswered extends Error {
+  constructor(word) {
+    super(ENGLISH[word]);
+    this.word = word;
+  }
 }
 
 class Refused extends Error {
@@ -54,8 +72,8 @@ function pathOf(kind, reference, rest = "", query = {}) {
   return `/v1/${kind}/${all.has("key") ? "key:" : reference}${rest}${asked && `?${asked}`}`;
 }
 
-// The path of a voter's vote, below the path of the votes.
-const ofVoter = (path, id) => (isPlain(id) ? `${path}/${id}` : `${path}?${new URLSearchParams({ voter_id: id })}`);
+// The path of a voter's vote on an item or in a poll.
+const ofVoter = (kind, reference, id) => (isPlain(id) ? pathOf(kind, reference, `/votes/${id}`) : pathOf(kind, reference, "/votes", { voter_id: id }));
 
 export async function ask(method, path, body) {
   const headers = {};
@@ -69,9 +87,10 @@ export async function ask(method, path, body) {
   try {
     response = await fetch(SERVER + path, asked);
     answer = response.status === 204 ? {} : await response.json();
+    clock.note(response.headers.get("date"));
   } catch (error) {
     const isUnread = !response && error.name !== "TimeoutError";
-    throw new Error(isUnread ? await whyNoAnswer() : "The server does not answer.");
+    throw new Unanswered(isUnread ? await whyNoAnswer() : "noAnswer");
   }
   if (!response.ok) throw new Refused(response.status, answer);
   return answer;
@@ -83,10 +102,10 @@ async function whyNoAnswer() {
     try {
       // Any page may read this answer.
       const { ok } = await fetch(`${SERVER}/embed.js`, { method: "HEAD", signal: AbortSignal.timeout(ANSWER_LIMIT_MS) });
-      if (ok) return "This page may not use these votes: its origin is not allowed.";
+      if (ok) return "originRefused";
     } catch {
       // The server is unavailable.
     }
   }
-  return "The server does not answer.";
+  return "noAnswer";
 }

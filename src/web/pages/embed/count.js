@@ -1,6 +1,6 @@
 class Count extends Watching {
   static kind = "item";
-  static observedAttributes = ["item"];
+  static observedAttributes = ["item", "show"];
   build() {
     this.number = make("span", "count", { textContent: "–" });
     this.root.adoptedStyleSheets = [sheet, inline];
@@ -9,11 +9,14 @@ class Count extends Watching {
   clear() {
     this.number.textContent = "–";
   }
-  render(item) {
-    const field = { up: "up_count", down: "down_count" }[this.getAttribute("show")] ?? "vote_count";
-    this.number.textContent = item[field] === null ? "–" : item[field].toLocaleString();
+  #of(item) {
+    return item[{ up: "up_count", down: "down_count" }[this.getAttribute("show")] ?? "vote_count"];
   }
-  say(text) {
-    this.title = text;
+  tells(item) {
+    return this.#of(item) !== null;
+  }
+  render(item) {
+    const count = this.#of(item);
+    this.number.textContent = count === null ? "–" : this.words.number(count);
   }
 }

@@ -1,17 +1,18 @@
 class Poll extends Voting {
   static kind = "poll";
-  static observedAttributes = ["poll"];
+  static observedAttributes = ["poll", "no-title", "heading-level", "no-words", "share-of"];
   held = new Set();
   rows = new Map();
   build() {
     this.heading = make("h3", "title", { dir: "auto", hidden: true });
-    this.ballot = ballotField();
+    this.ballot = new Ballot(this);
     this.list = make("ul", "choices");
     this.list.setAttribute("role", "list");
-    this.note = make("p", "note");
-    this.message = make("p", "message");
-    this.message.setAttribute("role", "status");
-    this.root.append(this.heading, this.ballot.label, this.list, this.note, this.message);
+    Object.assign(this, foot());
+    this.root.append(this.heading, this.ballot.label, this.list, this.ballot.sure, this.foot);
+  }
+  label() {
+    this.ballot.learned(this.words);
   }
   row(choice) {
     const button = make("button", "choice", { type: "button" });
@@ -24,7 +25,7 @@ class Poll extends Voting {
     };
     const figures = make("span", "figures");
     figures.append(row.count, row.share);
-    button.append(row.bar, mark(CHECK), row.name, figures);
+    button.append(row.bar, marker(this), row.name, figures);
     button.addEventListener("click", () => this.choose(choice.item_id));
     const line = make("li");
     line.append(button);
@@ -33,40 +34,77 @@ class Poll extends Voting {
     return row;
   }
   clear() {
-    this.poll = null;
+    this.shown = null;
     this.held.clear();
     this.rows.clear();
     this.list.replaceChildren();
     this.heading.textContent = this.note.textContent = "";
-    this.heading.hidden = this.ballot.label.hidden = true;
+    this.heading.hidden = true;
+    this.ballot.clear();
+    this.noteTimes(null);
   }
   render(poll) {
-    this.poll = poll;
-    this.heading.textContent = poll.title;
-    this.heading.hidden = this.hasAttribute("no-title");
-    this.ballot.label.hidden = !poll.by_ballot || poll.state !== "open";
+    const { words } = this;
+    this.shown = poll;
+    this.list.classList.toggle("several", poll.max_choices !== 1);
+    this.title(poll.title);
     for (const choice of poll.choices) {
       const row = this.rows.get(choice.item_id) ?? this.row(choice);
+      const share = this.share(choice);
       row.name.textContent = choice.name;
-      row.bar.style.setProperty("--share", choice.share ?? 0);
-      row.share.textContent = choice.share === null ? "" : choice.share.toLocaleString(undefined, { style: "percent", maximumFractionDigits: 0 });
-      row.count.textContent = choice.vote_count === null ? "" : plural(choice.vote_count, "vote", "votes");
-      row.button.setAttribute("aria-disabled", String(poll.state !== "open"));
+      row.bar.style.setProperty("--share", share ?? 0);
+      row.share.textContent = share === null ? "" : words.percent(share);
+      row.count.replaceChildren(...this.count(choice.vote_count));
     }
-    const notes = [];
-    if (poll.voter_count !== null) notes.push(plural(poll.voter_count, "voter", "voters") + ".");
-    if (poll.state === "closed") notes.push(poll.final ? `Final since ${when(poll.closes_at)}.` : `Closed ${when(poll.closes_at)}.`);
-    else if (poll.state === "not-open-yet") notes.push(`Opens ${when(poll.opens_at)}.`);
-    else if (poll.closes_at) notes.push(`Closes ${when(poll.closes_at)}.`);
-    if (poll.state === "open" && poll.max_choices !== 1) {
-      notes.push(poll.max_choices === null ? "Choose as many as you like." : `Choose up to ${poll.max_choices}.`);
-    }
-    if (poll.state !== "closed" && !poll.results_before_close) notes.push("Results show when it closes.");
-    this.note.textContent = notes.join(" ");
+    this.tick();
     this.press();
   }
+  title(text) {
+    const level = /^[2-6]$/.test(this.getAttribute("heading-level")) ? this.getAttribute("heading-level") : 3;
+    if (this.heading.localName !== `h${level}`) {
+      const heading = make(`h${level}`, "title", { dir: "auto", lang: this.heading.lang });
+      this.heading.replaceWith(heading);
+      this.heading = heading;
+    }
+    this.heading.textContent = text;
+    this.heading.hidden = this.hasAttribute("no-title");
+  }
+  // What part of the votes a choice has, or of the voters.
+  share({ vote_count, share }) {
+    if (!this.isOfVoters() || share === null) return share;
+    return this.shown.voter_count > 0 ? vote_count / this.shown.voter_count : null;
+  }
+  isOfVoters() {
+    return this.getAttribute("share-of") === "voters";
+  }
+  // A count and its word. Without words, the word is only said.
+  count(count) {
+    if (count === null) return [];
+    const text = this.words.text("votes", { n: count });
+    if (!this.hasAttribute("no-words")) return [text];
+    const number = make("span", null, { textContent: this.words.number(count) });
+    number.setAttribute("aria-hidden", "true");
+    return [number, make("span", null, { className: "unseen", textContent: text })];
+  }
+  // What changes with time.
+  tick() {
+    const { shown: poll, words } = this;
+    this.noteTimes(poll);
+    const isOpen = this.state === "open";
+    this.ballot.offer(poll.by_ballot && isOpen);
+    const isOfSeveral = poll.max_choices !== 1;
+    const notes = [];
+    const note = (key, values) => notes.push(words.text(key, values));
+    if (poll.voter_count !== null) note("voters", { n: poll.voter_count });
+    if (isOfSeveral && poll.choices.some((choice) => choice.share !== null)) note(this.isOfVoters() ? "ofVoters" : "ofVotes");
+    notes.push(this.timeNote(poll));
+    if (isOpen && isOfSeveral) note(poll.max_choices === null ? "chooseAny" : "chooseUpTo", { n: poll.max_choices });
+    if (this.state !== "closed" && !poll.results_before_close) note("resultsAtClose");
+    this.note.textContent = words.sentences(notes.filter(Boolean));
+    for (const { button } of this.rows.values()) button.setAttribute("aria-disabled", String(!isOpen));
+  }
   press() {
-    for (const [item, row] of this.rows) row.button.setAttribute("aria-pressed", String(this.held.has(item)));
+    for (const [item, { button }] of this.rows) setPressed(button, this.held.has(item) || this.ballot.isMarked(button));
   }
   hold(votes) {
     const ids = new Set(votes.map((vote) => vote.item_id));
@@ -74,29 +112,31 @@ class Poll extends Voting {
     this.press();
   }
   choose(item) {
+    const { shown: poll } = this;
+    if (this.isRefused()) return;
+    if (poll.by_ballot) {
+      const { name } = poll.choices.find((choice) => choice.item_id === item);
+      const question = () => this.words.text("ballotSure", { name });
+      return this.ballot.ask({ button: this.rows.get(item).button, question, path: `/v1/items/${item}/votes`, value: 1 });
+    }
     return this.once(async (isSame) => {
-      const poll = this.poll;
-      if (poll.state === "closed") return this.say("This poll is closed.", true);
-      if (poll.state === "not-open-yet") return this.say("This poll is not open yet.", true);
-      if (poll.by_ballot) {
-        const answer = await ask("POST", `/v1/items/${item}/votes`, { ballot: this.ballot.input.value.trim() });
-        this.emit("tally-vote", answer);
-        if (!isSame()) return;
-        this.ballot.input.value = "";
-        return this.say("Your vote counts. The ballot is spent.");
-      }
       const isTakenBack = this.held.has(item);
-      const answer = await asVoter((id) => {
-        if (poll.max_choices === 1) return ask("PUT", ofVoter(`/v1/polls/${poll.id}/votes`, id), { items: isTakenBack ? [] : [item] });
-        // Only this choice: this page may not know the voter's other choices.
-        const path = ofVoter(`/v1/items/${item}/votes`, id);
-        return isTakenBack ? ask("DELETE", path) : ask("PUT", path, { value: 1 });
-      });
-      const held = (choice) => (answer.items ? Number(answer.items.includes(choice)) : answer.value);
-      const changed = answer.items ? poll.choices.map((choice) => choice.item_id) : [item];
-      watch.changed(new Map(changed.map((choice) => [choice, held(choice)])));
-      this.emit("tally-vote", answer);
-      if (isSame()) this.say(isTakenBack ? "Your vote is taken back." : "Your vote counts.");
+      this.emit("tally-vote", await choose(poll, item, isTakenBack));
+      if (isSame()) this.say(this.words.text(isTakenBack ? "takenBack" : "counted"));
     });
   }
+}
+
+// Chooses a choice, or takes it back. All elements of the page show what the voter holds then.
+async function choose(poll, item, isTakenBack) {
+  const answer = await asVoter((id) => {
+    if (poll.max_choices === 1) return ask("PUT", ofVoter("polls", String(poll.id), id), { items: isTakenBack ? [] : [item] });
+    // Only this choice: this page may not know the voter's other choices.
+    const path = ofVoter("items", String(item), id);
+    return isTakenBack ? ask("DELETE", path) : ask("PUT", path, { value: 1 });
+  });
+  const held = (choice) => (answer.items ? Number(answer.items.includes(choice)) : answer.value);
+  const changed = answer.items ? poll.choices.map((choice) => choice.item_id) : [item];
+  watch.changed(new Map(changed.map((choice) => [choice, held(choice)])));
+  return answer;
 }

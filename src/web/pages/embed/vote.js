@@ -1,6 +1,6 @@
 class Vote extends Voting {
   static kind = "item";
-  static observedAttributes = ["item"];
+  static observedAttributes = ["item", "no-name", "likes"];
   value = 0;
   build() {
     this.name = make("span", "name", { dir: "auto" });
@@ -8,10 +8,8 @@ class Vote extends Voting {
     this.unit = make("span", null, { className: "unseen" });
     this.up = make("button", "up", { type: "button" });
     this.down = make("button", "down", { type: "button" });
-    this.up.append(mark(UP));
-    this.down.append(mark(DOWN));
-    this.up.setAttribute("aria-label", "Vote up");
-    this.down.setAttribute("aria-label", "Vote down");
+    this.up.append(ownMark("up", UP));
+    this.down.append(ownMark("down", DOWN));
     this.up.addEventListener("click", () => this.toggle(1));
     this.down.addEventListener("click", () => this.toggle(-1));
     this.buttons = make("div", "buttons");
@@ -19,89 +17,103 @@ class Vote extends Voting {
     const count = make("span");
     count.append(this.count, this.unit);
     this.buttons.append(this.up, count, this.down);
-    this.ballot = ballotField();
-    this.note = make("p", "note");
-    this.message = make("p", "message");
-    this.message.setAttribute("role", "status");
+    this.ballot = new Ballot(this);
     const box = make("div", "box");
-    box.append(this.name, this.buttons, this.ballot.label, this.note, this.message);
-    this.root.append(box);
+    box.append(this.name, this.buttons, this.ballot.label, this.ballot.sure);
+    Object.assign(this, foot());
+    this.root.append(box, this.foot);
     this.press();
   }
+  label() {
+    this.ballot.learned(this.words);
+    this.up.setAttribute("aria-label", this.words.text("voteUp"));
+    this.down.setAttribute("aria-label", this.words.text("voteDown"));
+  }
   press() {
-    for (const [button, value] of [[this.up, 1], [this.down, -1]]) button.setAttribute("aria-pressed", String(this.value === value));
+    for (const [button, value] of [[this.up, 1], [this.down, -1]]) {
+      setPressed(button, this.value === value || this.ballot.isMarked(button));
+      // On a full item a vote can still be changed.
+      button.setAttribute("aria-disabled", String(!this.shown || this.state !== "open" || (this.hasAttribute("full") && this.value === 0)));
+    }
   }
   clear() {
-    this.item = null;
+    this.shown = null;
     this.value = 0;
     for (const part of [this.name, this.unit, this.note]) part.textContent = "";
     this.count.textContent = "–";
-    this.ballot.label.hidden = true;
+    this.ballot.clear();
+    this.noteTimes(null);
     this.press();
   }
   render(item) {
-    this.item = item;
+    const { words } = this;
+    const isOther = this.shown?.id !== item.id;
+    this.shown = item;
     this.name.textContent = item.name;
     this.name.hidden = this.hasAttribute("no-name");
     this.buttons.setAttribute("aria-label", item.name);
-    this.up.setAttribute("aria-label", `Vote up: ${item.name}`);
-    this.down.setAttribute("aria-label", `Vote down: ${item.name}`);
-    this.down.hidden = item.down_votes === false;
-    this.ballot.label.hidden = !item.by_ballot;
+    this.up.setAttribute("aria-label", words.text("voteUpFor", { name: item.name }));
+    this.down.setAttribute("aria-label", words.text("voteDownFor", { name: item.name }));
+    this.down.hidden = item.down_votes === false || this.hasAttribute("likes");
     this.counts(item);
-    const now = Date.now();
-    const notes = [];
-    if (item.opens_at && Date.parse(item.opens_at) > now) notes.push(`Opens ${when(item.opens_at)}.`);
-    else if (item.closes_at && Date.parse(item.closes_at) <= now) notes.push(`Closed ${when(item.closes_at)}.`);
-    else if (item.closes_at) notes.push(`Closes ${when(item.closes_at)}.`);
-    if (item.max_votes) notes.push(`${(item.up_count + item.down_count).toLocaleString()} of ${plural(item.max_votes, "place", "places")} taken.`);
-    this.note.textContent = notes.join(" ");
+    if (isOther && watch.votes) this.hold(watch.votes);
+    this.tick();
+  }
+  // What changes with time.
+  tick() {
+    const { shown: item, words } = this;
+    const taken = item.up_count + item.down_count;
+    this.noteTimes(item, item.max_votes !== undefined && taken >= item.max_votes);
+    this.ballot.offer(Boolean(item.by_ballot) && this.state === "open");
+    const places = item.max_votes === undefined ? "" : words.text("places", { taken, n: item.max_votes });
+    this.note.textContent = words.sentences([this.timeNote(item), places].filter(Boolean));
+    this.press();
   }
   counts({ vote_count }) {
-    this.count.textContent = vote_count === null ? "–" : vote_count.toLocaleString();
-    this.unit.textContent = vote_count === null ? " count follows" : vote_count === 1 ? " vote" : " votes";
+    this.count.textContent = vote_count === null ? "–" : this.words.number(vote_count);
+    // Said, but not shown: a number alone says nothing.
+    this.unit.textContent = vote_count === null ? this.words.text("countFollows") : this.words.text("votes", { n: vote_count });
+    this.count.setAttribute("aria-hidden", "true");
   }
   hold(votes) {
-    if (!this.item) return;
-    this.value = votes.find((vote) => vote.item_id === this.item.id)?.value ?? 0;
+    if (!this.shown) return;
+    this.value = votes.find((vote) => vote.item_id === this.shown.id)?.value ?? 0;
     this.press();
   }
   toggle(wanted) {
+    const { shown: item } = this;
+    if (!item || this.isRefused()) return;
+    if (this.hasAttribute("full") && this.value === 0) return this.say(this.words.text("full"), true);
+    if (item.by_ballot) {
+      const [button, key] = wanted === 1 ? [this.up, "ballotSure"] : [this.down, "ballotSureDown"];
+      const question = () => this.words.text(key, { name: item.name });
+      return this.ballot.ask({ button, question, path: `/v1/items/${item.id}/votes`, value: wanted });
+    }
     return this.once(async (isSame) => {
-      const { item } = this;
-      if (!item) return;
-      const path = `/v1/items/${item.id}/votes`;
+      // The first vote creates an item that is only a key so far.
+      const reference = item.id === null ? this.reference : String(item.id);
       const value = this.value === wanted ? 0 : wanted;
-      let answer;
-      if (item.by_ballot) {
-        answer = await ask("POST", path, { value: wanted, ballot: this.ballot.input.value.trim() });
-        this.ballot.input.value = "";
-      } else {
-        answer = await asVoter((id) => {
-          const own = ofVoter(path, id);
-          return value === 0 ? ask("DELETE", own) : ask("PUT", own, { value });
-        }).catch((error) => {
-          // The server may take anonymous votes. Then each is a vote of its own.
-          if (![401, 403].includes(error.status) || value !== 1) throw error;
-          return ask("POST", path, {});
-        });
-      }
-      if (answer.voter_id) watch.changed(new Map([[item.id, answer.value]]));
+      const answer = await asVoter((id) => {
+        const own = ofVoter("items", reference, id);
+        return value === 0 ? ask("DELETE", own) : ask("PUT", own, { value });
+      }).catch((error) => {
+        // The server may take anonymous votes. Then each is a vote of its own.
+        if (![401, 403].includes(error.status) || value !== 1) throw error;
+        return ask("POST", pathOf("items", reference, "/votes"), {});
+      });
+      const now = { ...item, id: answer.item_id };
+      if (this.shown === item) this.shown = now;
+      if (item.id === null) watch.created(reference);
+      if (answer.voter_id) watch.changed(new Map([[answer.item_id, answer.value]]));
       // A choice of a poll may have taken the place of another.
       if (item.poll_id) watch.held();
       this.emit("tally-vote", answer);
       if (!isSame()) return;
       // A stream may have shown something newer meanwhile.
-      if (answer.vote_count !== null && this.item === item) this.counts(answer);
-      const number = answer.number ? ` It is number ${answer.number.toLocaleString()}.` : "";
-      this.say(answer.value === 0 ? "Your vote is taken back." : `Your vote counts.${number}`);
+      if (answer.vote_count !== null && this.shown === now) this.counts(answer);
+      if (answer.value === 0) this.say(this.words.text("takenBack"));
+      else if (answer.number) this.say(this.words.text("countedAs", { n: answer.number }));
+      else this.say(this.words.text("counted"));
     });
   }
-}
-
-function ballotField() {
-  const label = make("label", "ballot", { textContent: "Your ballot", hidden: true });
-  const input = make("input", null, { autocomplete: "off", spellcheck: false });
-  label.append(input);
-  return { label, input };
 }

@@ -77,13 +77,14 @@ function keep(known) {
   }
 }
 
-// Does something as this browser's voter. Replaces a credential that is no longer valid, once.
+// Does something as this browser's voter. Replaces a credential that is no longer valid, once. With tokens, someone
+// may have signed in meanwhile.
 async function asVoter(work) {
   const known = await voter.identify();
   try {
     return await work(known.id);
   } catch (error) {
-    if (!(error instanceof Refused) || ![401, 403].includes(error.status) || !known.own) throw error;
+    if (!(error instanceof Refused) || ![401, 403].includes(error.status) || !(known.own || settings.token)) throw error;
     voter.forget();
     return work((await voter.identify()).id);
   }

@@ -78,8 +78,9 @@ const watch = {
     stream.addEventListener("error", () => {
       if (this.stream !== stream) return;
       // The browser reconnects by itself, unless the server refused.
-      if (stream.readyState !== EventSource.CLOSED) return this.say(false, "Connection lost. Trying again …");
-      this.refused();
+      if (stream.readyState === EventSource.CLOSED) return this.refused();
+      if (this.connected !== false) for (const element of this.elements()) element.unavailable(new Unanswered("noAnswer"));
+      this.say(false, "Connection lost. Trying again …");
     });
   },
   // Looks for what a stream has left out. It may not exist.
@@ -99,7 +100,7 @@ const watch = {
       this.say(true);
     } catch (error) {
       this.say(false, `${error.message} Trying again …`);
-      for (const element of this.elements()) element.unavailable(error.message);
+      for (const element of this.elements()) element.unavailable(error);
     }
     if (!document.hidden) this.soon(wait * (0.5 + Math.random() / 2));
   },
@@ -109,7 +110,7 @@ const watch = {
     const again = async () => {
       if (this.round !== round || document.hidden) return;
       await this.read(items, polls).catch((error) => {
-        for (const element of this.elements()) element.unavailable(error.message);
+        for (const element of this.elements()) element.unavailable(error);
       });
       setTimeout(again, OTHERS_EVERY_MS);
     };
@@ -128,21 +129,27 @@ const watch = {
   },
   async read(items, polls) {
     const found = { items: [], polls: [] };
+    const future = []; // items that the first vote on their key creates
+    const problems = new Map();
     const one = async (kind, reference) => {
       try {
         found[kind].push(await ask("GET", pathOf(kind, reference)));
       } catch (error) {
         if (error.status !== 404) throw error;
+        problems.set(`${kind} ${reference}`, error.problem);
       }
     };
     const listed = items.filter((reference) => !reference.includes(","));
     for (let at = 0; at < listed.length; at += STREAM_LIMIT_ITEMS) {
       const ids = new URLSearchParams({ ids: listed.slice(at, at + STREAM_LIMIT_ITEMS).join(",") });
-      found.items.push(...(await ask("GET", `/v1/items?${ids}`)).items);
+      const answer = await ask("GET", `/v1/items?${ids}`);
+      found.items.push(...answer.items);
+      for (const one of answer.created_by_a_vote ?? []) future.push({ id: null, name: one.key, vote_count: 0, up_count: 0, down_count: 0, ...one });
     }
     for (const reference of items.filter((reference) => reference.includes(","))) await one("items", reference);
     for (const reference of polls) await one("polls", reference);
     this.deliver(found);
+    this.deliver({ items: future, polls: [] });
     for (const [kind, name, asked] of [["items", "item", items], ["polls", "poll", polls]]) {
       for (const reference of asked) {
         if (!this[kind].has(reference)) continue; // the element is gone meanwhile
@@ -153,16 +160,25 @@ const watch = {
           continue;
         }
         // Streams leave this reference out from now on.
-        for (const element of this[kind].get(reference) ?? []) element.missing(`There is no ${name} ${reference}.`);
         this.absent[kind].add(reference);
+        if (kind === "items" && future.some((one) => isThere(reference, one))) continue;
+        // A list leaves out what does not exist, without a problem of its own.
+        const detail = `There is no ${name} ${reference}.`;
+        const problem = problems.get(`${kind} ${reference}`) ?? { type: `/problems/unknown-${name}`, title: `Unknown ${name}`, status: 404, detail };
+        for (const element of this[kind].get(reference) ?? []) element.missing(problem.detail, problem);
       }
     }
+  },
+  // A vote of this page has created this item.
+  created(reference) {
+    this.absent.items.delete(reference);
+    this.soon();
   },
   deliver({ items, polls }) {
     for (const [all, shown] of [[this.items, items], [this.polls, polls]]) {
       for (const one of shown) {
         for (const reference of [String(one.id), `key:${one.key}`]) {
-          for (const element of all.get(reference) ?? []) element.show(one);
+          for (const element of all.get(reference) ?? []) element.receive(one);
         }
       }
     }

@@ -361,18 +361,36 @@ form("new-poll", async (target) => {
   const choices = by("poll-choices").value.split("\n").map((line) => line.trim()).filter(Boolean);
   const body = { title: by("poll-title").value, choices, key: value("poll-key"), max_choices: Number(by("poll-max").value) };
   if (by("poll-ballot").checked) body.by_ballot = true;
-  if (!await confirmed("Create a poll", `The poll “${body.title}” will be created with ${choices.length} choices. A voter may hold ${body.max_choices}:\n${choices.join("\n")}\nThe choices cannot be changed later.`, "Create it")) return;
+  if (!await confirmed("Create a poll", `The poll “${body.title}” will be created with ${choices.length} choices. A voter may hold ${body.max_choices}:\n${choices.join("\n")}\nChoices may be added until the poll closes, and never removed.`, "Create it")) return;
   const poll = await ask("/v1/polls", { method: "POST", body });
   target.reset();
   say(`Poll ${poll.id}, ${poll.title}, was created.`);
 });
 
+// The path of what belongs to an item or a poll. A proxy may decode %2F in a path, but not in a query.
+const below = (of, id, rest) => `/v1/${of}/${id.startsWith("key:") ? `key:/${rest}?${new URLSearchParams({ key: id.slice(4) })}` : `${encodeURIComponent(id)}/${rest}`}`;
+
+form("copy-poll", async (target) => {
+  const id = value("copy-of");
+  const body = { title: value("copy-title"), key: value("copy-key"), opens_at: moment("copy-opens"), closes_at: moment("copy-closes") };
+  if (!await confirmed("Create a poll from another one", `A poll like poll ${id} will be created${body.closes_at ? `, which closes at ${new Date(body.closes_at).toLocaleString()}` : ""}. It has no votes.`, "Create it")) return;
+  const poll = await ask(below("polls", id, "copy"), { method: "POST", body });
+  target.reset();
+  say(`Poll ${poll.id}, ${poll.title}, was created.`);
+});
+
+form("new-choice", async (target) => {
+  const [id, name] = [value("choice-of"), by("choice-name").value];
+  if (!await confirmed("Add a choice", `The choice “${name}” will be added to poll ${id}, and cannot be removed. Votes that are cast stay as they are.`, "Add it")) return;
+  const poll = await ask(below("polls", id, "choices"), { method: "POST", body: { name } });
+  target.reset();
+  say(`Poll ${poll.id}, ${poll.title}, has ${poll.choices.length} choices.`);
+});
+
 form("new-ballots", async (target) => {
   const [of, id, count] = [by("ballots-of").value, value("ballots-id"), Number(by("ballots-count").value)];
   if (!await confirmed("Create ballots", `${count} ballots will be created for ${of === "polls" ? "poll" : "item"} ${id}, and shown once. Each buys one vote and cannot be revoked.`, "Create them")) return;
-  // A proxy may decode %2F in a path, but not in a query.
-  const path = id.startsWith("key:") ? `key:/ballots?${new URLSearchParams({ key: id.slice(4) })}` : `${encodeURIComponent(id)}/ballots`;
-  const made = await ask(`/v1/${of}/${path}`, { method: "POST", body: { count } });
+  const made = await ask(below(of, id, "ballots"), { method: "POST", body: { count } });
   target.reset();
   showOnce(`${made.ballots.length} ballots`, made.ballots.join("\n"));
 });

@@ -105,6 +105,31 @@ impl Display for Single<'_> {
     }
 }
 
+/// The content of the page for a frame: the vote with its heading.
+pub(in crate::web) struct Framed<'a>(pub Single<'a>);
+
+impl Display for Framed<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Single::Poll(poll) => write!(
+                out,
+                "<h1 id=\"title\" dir=\"auto\">{}</h1>\n<tally-poll poll=\"{}\" no-title>{}</tally-poll>",
+                Escaped(&poll.title),
+                poll.id,
+                Results(poll)
+            ),
+            Single::Item(item) => write!(
+                out,
+                "<div class=\"line\"><h1 id=\"title\" dir=\"auto\">{}</h1>\n\
+                 <tally-vote item=\"{}\" no-name>{}</tally-vote></div>",
+                Escaped(item.name),
+                item.id,
+                Held(item.vote_count)
+            ),
+        }
+    }
+}
+
 /// A poll in a preview: its results, unless they are hidden.
 pub(in crate::web) struct Summary<'a>(pub &'a PollBody);
 
@@ -132,7 +157,13 @@ impl Display for Results<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(poll) = self;
         let closed = if poll.state == "open" { "" } else { " closed" };
-        write!(out, "<ul class=\"choices{closed}\" role=\"list\">")?;
+        // Who may choose several sees boxes to tick, others a round mark.
+        let several = if poll.max_choices == Some(1) {
+            ""
+        } else {
+            " several"
+        };
+        write!(out, "<ul class=\"choices{closed}{several}\" role=\"list\">")?;
         for choice in &poll.choices {
             out.write_str("<li>")?;
             if let Some(share) = choice.share {
@@ -158,6 +189,7 @@ impl Display for Results<'_> {
             write!(out, "{}. ", Plural(voters, "voter"))?;
         }
         let when = match poll.state {
+            "closed" if poll.r#final => ("Final since", poll.closes_at),
             "closed" => ("Closed", poll.closes_at),
             "not-open-yet" => ("Opens", poll.opens_at),
             _ => ("Closes", poll.closes_at),
@@ -165,7 +197,13 @@ impl Display for Results<'_> {
         if let (said, Some(moment)) = when {
             write!(out, "{said} {}. ", Utc(moment))?;
         }
-        if poll.voter_count.is_none() {
+        match poll.max_choices {
+            _ if poll.state != "open" => {}
+            Some(1) => {}
+            Some(choices) => write!(out, "Choose up to {choices}. ")?,
+            None => out.write_str("Choose as many as you like. ")?,
+        }
+        if poll.state != "closed" && !poll.results_before_close {
             out.write_str("Results show when it closes.")?;
         }
         out.write_str("</p>")

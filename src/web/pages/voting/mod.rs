@@ -1,19 +1,14 @@
 //! The pages to vote on: all polls and items, one poll, one item. They are readable without script, because
 //! they contain the counts at the time of the request.
 
-mod markup;
+pub(super) mod markup;
 
-use std::str::FromStr;
 use std::sync::LazyLock;
-use std::time::Duration;
 
-use actix_web::http::header;
-use actix_web::http::uri::Authority;
-use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse, web};
 use tokio::time::timeout;
 
-use crate::domain::{ItemName, Reference};
+use crate::domain::ItemName;
 use crate::ledger::LedgerError;
 use crate::telemetry::trouble;
 use crate::web::api::conditional::TagHeader;
@@ -26,50 +21,17 @@ use crate::web::api::state::AppState;
 use crate::web::api::{items, polls};
 use crate::web::describe::pages::{NothingThere, Page, WithoutCounts};
 use crate::web::describe::problems;
-use crate::web::pages::assets;
-use crate::web::pages::html::{Escaped, HTML, fill};
+use crate::web::pages::found::{Has, READ_LIMIT, UNAVAILABLE};
+use crate::web::pages::html::{Escaped, fill};
 use crate::web::pages::voting::markup::{ItemRow, PollCard, Section, Single, Summary};
+use crate::web::pages::{address, assets, found, oembed};
 use crate::web::problem::Problem;
-use crate::web::request::reference;
-use crate::web::transport::gzip;
-use crate::web::transport::kept::{Fresh, Head};
-use crate::web::transport::tags;
-
-/// The longest time that a page waits for its counts. Without them the page says so, and its script tries
-/// again.
-const READ_LIMIT: Duration = Duration::from_secs(1);
-/// When a client should retry a page that has no counts.
-const RETRY_AFTER_SECONDS: &str = "5";
-/// The text of a page that has no counts. Its script requests the page again.
-const UNAVAILABLE: &str =
-    "<p class=\"note\">The counts cannot be shown right now. Try again in a moment.</p>";
 
 /// The page loads nothing from any other server. Its one form is the search.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; \
      form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
 static TEMPLATE: LazyLock<String> = LazyLock::new(|| assets::addressed(include_str!("page.html")));
-
-/// How much of the request is in the page.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Has {
-    All,
-    /// The item or the poll does not exist.
-    Nothing,
-    /// Postgres did not answer in time.
-    Unknown,
-}
-
-impl Has {
-    /// Returns the name that the page's script uses.
-    fn name(self) -> &'static str {
-        match self {
-            Self::All => "all",
-            Self::Nothing => "nothing",
-            Self::Unknown => "unknown",
-        }
-    }
-}
 
 /// The content of the page before its script runs.
 struct Shown<'a> {
@@ -79,24 +41,17 @@ struct Shown<'a> {
     lead: &'a str,
     description: &'a str,
     search: &'a str,
+    /// The path of the page's item or poll, for a CMS that makes a frame of it.
+    framed: Option<String>,
     /// HTML.
     content: String,
 }
 
 fn page(request: &HttpRequest, state: &AppState, shown: &Shown<'_>) -> HttpResponse {
-    // Previews need an absolute address. TALLY_HSTS says that TLS ends in front of the server.
-    let scheme = match state.access.options.hsts {
-        Some(_) => "https",
-        None => "http",
-    };
-    let host = request
-        .headers()
-        .get(header::HOST)
-        .and_then(|host| host.to_str().ok());
     // Without a host, a relative address is the best.
-    let host = host.and_then(|host| host.parse::<Authority>().ok());
-    let host = host.filter(|host| !host.host().is_empty() && !host.as_str().contains('@'));
-    let origin = host.map(|host| format!("{scheme}://{host}")).unwrap_or_default();
+    let origin = address::origin(request, state).unwrap_or_default();
+    let discovery = shown.framed.as_ref();
+    let discovery = discovery.and_then(|path| oembed::discovery(request, state, path, shown.title));
     let escaped = |text: &str| Escaped(text).to_string();
     let body = fill(&TEMPLATE, |name| match name {
         "origin" => escaped(&origin),
@@ -106,26 +61,11 @@ fn page(request: &HttpRequest, state: &AppState, shown: &Shown<'_>) -> HttpRespo
         "description" => escaped(shown.description),
         "title" => escaped(shown.title),
         "search" => escaped(shown.search),
+        "discovery" => discovery.clone().unwrap_or_default(),
         "content" => shown.content.clone(),
         _ => String::new(),
     });
-    let head = Head {
-        content_type: HTML,
-        policy: CONTENT_SECURITY_POLICY,
-        tag: tags::tag_of(body.as_bytes()),
-    };
-    let mut response = match shown.has {
-        Has::All if tags::has(request, &head.tag) => HttpResponse::NotModified(),
-        Has::All => HttpResponse::Ok(),
-        Has::Nothing => HttpResponse::NotFound(),
-        Has::Unknown => HttpResponse::ServiceUnavailable(),
-    };
-    if shown.has == Has::Unknown {
-        response.insert_header((header::RETRY_AFTER, RETRY_AFTER_SECONDS));
-    }
-    let body = Bytes::from(body);
-    let compressed = || gzip::compress(&body, gzip::Effort::Least);
-    head.finish(request, response, Fresh::IfAsked, body.clone(), compressed)
+    found::answer(request, shown.has, CONTENT_SECURITY_POLICY, body)
 }
 
 /// The query of the first page. Unknown parameters and unreadable values are ignored.
@@ -207,6 +147,7 @@ pub async fn home(
         lead,
         description: lead,
         search: &asked.search,
+        framed: None,
         content,
     };
     page(&request, &state, &shown)
@@ -297,16 +238,11 @@ async fn found(state: &AppState, asked: &Asked) -> Result<String, LedgerError> {
     )
 )]
 pub async fn item(request: HttpRequest, state: web::Data<AppState>) -> HttpResponse {
-    let found = async {
-        let reference = reference_in(&request)?;
-        let read = async {
-            let id = state.references.item(&reference).await?.id;
-            let read = state.counts.one(id).await?;
-            read.ok_or_else(|| Problem::unknown_item(id))
-        };
-        state.ledger.in_one_run(reference.is_key(), read).await
-    };
-    let (has, found) = outcome(timeout(READ_LIMIT, found).await.ok());
+    let (has, found) = found::in_time(async {
+        let reference = found::reference_in(&request)?;
+        found::item(&state, &reference).await
+    })
+    .await;
     let read = found
         .as_ref()
         .map(|read| items::body(&read.item, read.count(), read.is_current));
@@ -317,9 +253,10 @@ pub async fn item(request: HttpRequest, state: web::Data<AppState>) -> HttpRespo
         lead: "",
         description: "Vote and see the live count.",
         search: "",
+        framed: found.as_ref().map(|read| format!("/items/{}", read.item.id)),
         content: match read {
             Some(item) => Single::Item(item).to_string(),
-            None => instead(has, "There is no such item."),
+            None => has.instead("There is no such item."),
         },
     };
     page(&request, &state, &shown)
@@ -347,52 +284,27 @@ problems!(ItemPageProblems);
     )
 )]
 pub async fn poll(request: HttpRequest, state: web::Data<AppState>) -> HttpResponse {
-    let found = async {
-        let reference = reference_in(&request)?;
-        let read = async {
-            let id = state.references.poll(&reference).await?.id;
-            let read = state.counts.poll(id).await?;
-            read.ok_or_else(|| Problem::unknown_poll(id))
-        };
-        state.ledger.in_one_run(reference.is_key(), read).await
-    };
-    let (has, found) = outcome(timeout(READ_LIMIT, found).await.ok());
-    let read = found.as_ref().map(|(poll, _)| polls::body(poll));
+    let (has, found) = found::in_time(async {
+        let reference = found::reference_in(&request)?;
+        found::poll(&state, &reference).await
+    })
+    .await;
+    let read = found.as_ref().map(polls::body);
     let description = read.as_ref().map(|poll| Summary(poll).to_string());
     let shown = Shown {
         has,
         view: "poll",
-        title: found.as_ref().map_or("A poll", |(poll, _)| &poll.poll.title),
+        title: found.as_ref().map_or("A poll", |poll| &poll.poll.title),
         lead: "",
         description: description.as_deref().unwrap_or("Vote and see the live results."),
         search: "",
+        framed: found.as_ref().map(|poll| format!("/polls/{}", poll.poll.id)),
         content: match read {
             Some(poll) => Single::Poll(poll).to_string(),
-            None => instead(has, "There is no such poll."),
+            None => has.instead("There is no such poll."),
         },
     };
     page(&request, &state, &shown)
 }
 
 problems!(PollPageProblems);
-
-/// Reads the item or poll from the path's second part, as it was sent.
-fn reference_in<Id: FromStr>(request: &HttpRequest) -> Result<Reference<Id>, Problem> {
-    reference::path_reference(request.uri().path().split('/').nth(2).unwrap_or_default())
-}
-
-/// Returns what was found in time, and how much of the request that is.
-fn outcome<T>(found: Option<Result<T, Problem>>) -> (Has, Option<T>) {
-    match found {
-        Some(Ok(found)) => (Has::All, Some(found)),
-        Some(Err(problem)) if problem.kind().status().is_client_error() => (Has::Nothing, None),
-        Some(Err(_)) | None => (Has::Unknown, None),
-    }
-}
-
-fn instead(has: Has, nothing: &str) -> String {
-    match has {
-        Has::Nothing => format!("<p class=\"note\">{nothing}</p>"),
-        Has::All | Has::Unknown => UNAVAILABLE.to_owned(),
-    }
-}

@@ -51,7 +51,7 @@ class List {
 
 function poll(one) {
   const vote = element("tally-poll", { poll: one.id });
-  vote.show(one);
+  vote.receive(one);
   const address = make("a", { href: `/polls/${one.id}`, textContent: "Open and share" });
   address.setAttribute("aria-label", `Open and share: ${one.title}`);
   return make("li", {}, vote, make("div", { className: "below" }, address));
@@ -59,7 +59,7 @@ function poll(one) {
 
 function item(one) {
   const vote = element("tally-vote", { item: one.id, "no-name": "" });
-  vote.show(one);
+  vote.receive(one);
   const name = make("a", { href: `/items/${one.id}`, dir: "auto", textContent: one.name });
   const row = make("li", { className: "row" }, name, vote);
   return row;

@@ -31,6 +31,7 @@ everyone vote_is_archived_first: execute
 everyone writer_connection_knows_rules: execute
 tally_server _sqlx_migrations: select (version, checksum)
 tally_server add_ballots: execute
+tally_server add_choice: execute
 tally_server api_key: select (id, name, scopes, created_at, expires_at, last_used_at, revoked_at)
 tally_server archive: select (id, first_vote_id, last_vote_id, dropped_total)
 tally_server archived_item: select (item_id, archive_id)
@@ -64,7 +65,7 @@ tally_server search_vector: execute
 tally_server use_api_key: execute
 tally_server vote: insert (id, item_id, value, voter_id), select (id, item_id, created_at, value, change_number, voter_id, poll_id, number)
 tally_server vote_address: insert (vote_id, address_hash)
-tally_server vote_api_key: insert (api_key_id, block, vote_ids), select
+tally_server vote_api_key: insert (block, api_key_id, vote_ids), select
 tally_server vote_id_seq: select, usage
 tally_server vote_ids_are_new: execute
 tally_server watermark: select (vote_id, reached_at)

@@ -191,7 +191,7 @@ async fn what_is_archived_counts_and_reads_as_before_and_the_audit_says_what_it_
     );
     let all = number(&tally.pool, "select count(*) from vote").await;
     let of_closed = "from vote join item on item.id = vote.item_id join rule on rule.id = item.rule_id
-                     where rule.closes_at < now() - interval '1 day'";
+                     where rule.closes_at < now() - interval '1 hour'";
     let closed = number(&tally.pool, &format!("select count(*) {of_closed}")).await;
     assert!(closed > 300 && closed < all, "{closed} of {all}");
     let ids = lines(

@@ -6,7 +6,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tally::domain::{ApiKey, Moment, NewApiKey, Scope};
 use tally::ledger::Role;
-use tally::web::access::{ApiKeys, Open};
+use tally::web::access::{ApiKeys, CreateItems, Open};
 use tally::web::limits::UNCREDENTIALED_LIMIT_BALLOTS;
 
 use super::{api_key, operator, send};
@@ -278,7 +278,7 @@ async fn what_is_wrong_with_a_command_about_keys_is_one_line_and_makes_none() {
 async fn a_refused_request_stores_nothing_and_makes_no_item() {
     let tally = Tally::start_with(|options| {
         options.access.open = Open::default();
-        options.voting.creates_items = true;
+        options.voting.creates = CreateItems::Any;
     })
     .await;
     let item = tally.item("x").await;

@@ -2,6 +2,7 @@
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
+use tally::web::access::CreateItems;
 use tokio::task::JoinSet;
 
 use crate::helpers::eventually;
@@ -142,6 +143,70 @@ async fn where_it_is_allowed_the_first_vote_on_a_key_makes_its_item_once() {
         .await;
     assert_eq!(ballot.0, StatusCode::NOT_FOUND);
     assert_eq!(tally.get("/v1/items/key:post-2").await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_keys_says_which_items_a_first_vote_creates_until_they_exist() {
+    for (creates, down_votes) in [(CreateItems::Any, None), (CreateItems::Likes, Some(false))] {
+        let tally = Tally::start_with(|options| options.voting.creates = creates).await;
+        let known = json!({ "name": "Known", "key": "known" });
+        assert_eq!(tally.post("/v1/items", &known).await.0, StatusCode::CREATED);
+        // No item has an id that nobody gave it, and a blank is no name.
+        let path = "/v1/items?ids=key:post-2,key:known,999999,key:%20,key:post-1";
+        let (_, list) = tally.get(path).await;
+        let future = |key: &str| match down_votes {
+            Some(taken) => json!({ "key": key, "down_votes": taken }),
+            None => json!({ "key": key }),
+        };
+        assert_eq!(list["items"].as_array().map(Vec::len), Some(1), "{list}");
+        assert_eq!(
+            list["created_by_a_vote"],
+            json!([future("post-2"), future("post-1")])
+        );
+        for key in ["post-1", "post-2"] {
+            let vote = tally
+                .post(
+                    &format!("/v1/items/key:{key}/votes"),
+                    &json!({ "voter_id": "ada" }),
+                )
+                .await;
+            assert_eq!(vote.0, StatusCode::CREATED, "{}", vote.1);
+            let (_, item) = tally.get(&format!("/v1/items/key:{key}")).await;
+            assert_eq!(item["down_votes"].as_bool(), down_votes, "{item}");
+        }
+        let (_, list) = tally.get(path).await;
+        assert_eq!(list["items"].as_array().map(Vec::len), Some(3), "{list}");
+        assert_eq!(list["created_by_a_vote"], Value::Null, "{list}");
+    }
+    let tally = Tally::start().await;
+    let (_, list) = tally.get("/v1/items?ids=key:post-1").await;
+    assert_eq!(list, json!({ "items": [], "next_after": null }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_first_votes_create_items_for_likes_a_down_vote_creates_none() {
+    let tally = Tally::start_with(|options| options.voting.creates = CreateItems::Likes).await;
+    let down = json!({ "voter_id": "ada", "value": -1 });
+    let (status, _) = tally.post("/v1/items/key:post-1/votes", &down).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    let put = json!({ "value": -1 });
+    let (status, _) = tally
+        .send(Method::PUT, "/v1/items/key:post-1/votes/ada", Some(&put))
+        .await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    let batch = json!({ "votes": [{ "item_id": "key:post-1", "voter_id": "ada", "value": -1 }, { "item_id": "key:post-2", "voter_id": "ada" }] });
+    let (_, answer) = tally.post("/v1/votes", &batch).await;
+    let statuses = [&answer["results"][0]["status"], &answer["results"][1]["status"]];
+    assert_eq!(statuses, [404, 201], "{answer}");
+    assert_eq!(tally.get("/v1/items/key:post-1").await.0, StatusCode::NOT_FOUND);
+    let (status, problem) = tally.post("/v1/items/key:post-2/votes", &down).await;
+    assert_eq!(
+        (status, &problem["type"]),
+        (
+            StatusCode::UNPROCESSABLE_ENTITY,
+            &json!("/problems/value-not-taken")
+        )
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -261,11 +261,14 @@ async fn what_a_voter_holds_on_many_items_and_in_polls_is_one_request() {
         tally.item("back").await.get(),
         tally.item("never").await.get(),
     );
-    let poll = poll(&tally, json!({ "title": "x", "choices": ["a", "b"] })).await;
+    let poll = poll(
+        &tally,
+        json!({ "title": "x", "choices": ["a", "b"], "key": "poll" }),
+    )
+    .await;
     let choice = |at: usize| poll["choices"][at]["item_id"].clone();
     let held = format!(
-        "/v1/votes?voter_id=ada&items={up},key:down,{back},{never},999999,key:none&polls={},999",
-        poll["id"]
+        "/v1/votes?voter_id=ada&items={up},key:down,{back},{never},999999,key:none&polls=key:poll,999"
     );
     assert_eq!(
         read(&tally, &held).await,
@@ -298,14 +301,22 @@ async fn what_a_voter_holds_on_many_items_and_in_polls_is_one_request() {
     let all = read(&tally, &held).await;
     let votes = all["votes"].as_array().expect("votes").iter();
     let votes: Vec<Value> = votes
-        .map(|one| json!([one["item_id"], one["value"], one["poll_id"]]))
+        .map(|one| {
+            json!([
+                one["item_id"],
+                one["key"],
+                one["value"],
+                one["poll_id"],
+                one["poll_key"]
+            ])
+        })
         .collect();
     assert_eq!(
         votes,
         [
-            json!([up, 1, null]),
-            json!([down, -1, null]),
-            json!([choice(1), 1, poll["id"]])
+            json!([up, null, 1, null, null]),
+            json!([down, "down", -1, null, null]),
+            json!([choice(1), null, 1, poll["id"], "poll"])
         ],
         "{all}"
     );
@@ -316,6 +327,113 @@ async fn what_a_voter_holds_on_many_items_and_in_polls_is_one_request() {
     )
     .await;
     assert_eq!(twice["votes"].as_array().map(Vec::len), Some(1), "{twice}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn votes_that_no_worker_has_summed_are_in_no_part_of_a_history() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await.get();
+    let path = format!("/v1/items/{item}/history?over=hour");
+    let before = read(&tally, &path).await;
+    assert_eq!(before["as_of"], Value::Null, "{before}");
+    for votes_so_far in [3, 6] {
+        votes(&tally, item, 3, 0).await;
+        let not_summed = read(&tally, &path).await;
+        assert_eq!(
+            not_summed["total"]["vote_count"],
+            votes_so_far - 3,
+            "{not_summed}"
+        );
+        drop(summed(&tally).await);
+        let history = read(&tally, &path).await;
+        assert_eq!(history["total"]["vote_count"], votes_so_far, "{history}");
+        let spans = history["spans"].as_array().expect("spans").iter();
+        let changes = spans.filter_map(|span| span["change"]["vote_count"].as_i64());
+        assert_eq!(changes.sum::<i64>(), votes_so_far, "{history}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_feed_by_keys_is_one_request_with_the_counts_and_what_the_voter_holds() {
+    let tally = Tally::start_creating_items().await;
+    let mut items = Vec::new();
+    for key in ["post-1", "post-2", "post-3"] {
+        items.push(tally.item_with(json!({ "key": key })).await.get());
+    }
+    let poll = poll(
+        &tally,
+        json!({ "title": "x", "choices": ["a", "b"], "key": "poll" }),
+    )
+    .await;
+    let choice = |at: usize| poll["choices"][at]["item_id"].clone();
+    for (item, voter, value) in [(0, "ada", 1), (0, "bob", 1), (1, "ada", -1), (2, "bob", 1)] {
+        let path = format!("/v1/items/{}/votes/{voter}", items[item]);
+        let (status, answer) = tally
+            .send(Method::PUT, &path, Some(&json!({ "value": value })))
+            .await;
+        assert!(status.is_success(), "{answer}");
+    }
+    let path = format!("/v1/polls/{}/votes/ada", poll["id"]);
+    tally
+        .send(Method::PUT, &path, Some(&json!({ "items": [choice(1)] })))
+        .await;
+    let query = "items=key:post-3,key:new,key:post-1,key:post-2,999999&polls=999,key:poll,key:none";
+    let feed = read(&tally, &format!("/v1/feed?voter_id=ada&{query}")).await;
+    let shown = |name: &str| {
+        feed["items"]
+            .as_array()
+            .expect("items")
+            .iter()
+            .map(|one| one[name].clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        shown("key"),
+        ["post-3", "post-1", "post-2"],
+        "in the order of the query: {feed}"
+    );
+    assert_eq!(shown("vote_count"), [1, 2, -1]);
+    assert_eq!(shown("held"), [0, 1, -1]);
+    assert_eq!(
+        (
+            &feed["voter_id"],
+            &feed["polls"][0]["key"],
+            &feed["polls"][0]["held"],
+            &feed["polls"][0]["voter_count"]
+        ),
+        (&json!("ada"), &json!("poll"), &json!([choice(1)]), &json!(1))
+    );
+    assert_eq!(feed["polls"].as_array().map(Vec::len), Some(1));
+    assert_eq!(
+        feed["unknown"],
+        json!({ "items": ["key:new", "999999"], "polls": ["999", "key:none"], "creates_items": true })
+    );
+    // As GET shows each of them.
+    let mut of_get = read(&tally, "/v1/items/key:post-1").await;
+    of_get["held"] = json!(1);
+    assert_eq!(feed["items"][1]["held"], of_get["held"]);
+    assert_eq!(feed["items"][1]["name"], of_get["name"]);
+    assert_eq!(feed["items"][1]["up_count"], of_get["up_count"]);
+    // The first vote makes the item.
+    let (status, _) = tally
+        .post("/v1/items/key:new/votes", &json!({ "voter_id": "ada" }))
+        .await;
+    assert_eq!(status, StatusCode::CREATED);
+    let feed = read(&tally, "/v1/feed?voter_id=ada&items=key:new,key:new").await;
+    let items = feed["items"].as_array().expect("items");
+    assert_eq!(
+        (items.len(), &items[1]["held"], &items[1]["vote_count"]),
+        (2, &json!(1), &json!(1))
+    );
+    assert_eq!(
+        (&feed["polls"], &feed["unknown"]["items"]),
+        (&json!([]), &json!([]))
+    );
+    let feed = read(&tally, "/v1/feed?voter_id=nobody&items=key:post-1&polls=key:poll").await;
+    assert_eq!(
+        (&feed["items"][0]["held"], &feed["polls"][0]["held"]),
+        (&json!(0), &json!([]))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -360,15 +478,28 @@ async fn a_history_has_what_changed_in_each_span_and_nothing_of_hidden_results()
     let hour = read(&tally, &format!("{path}?over=hour")).await;
     assert_eq!(changes(&hour), [(3, 3, 0)], "{hour}");
     assert!(hour["as_of"].is_string() && hour["since"].as_str() > day["since"].as_str());
+    // Both end with the same counts, those of all votes.
+    let total =
+        |net: i64, ups: i64, downs: i64| json!({ "vote_count": net, "up_count": ups, "down_count": downs });
+    assert_eq!(
+        (&day["total"], &hour["total"]),
+        (&total(7, 9, 2), &total(7, 9, 2))
+    );
 
     let history = read(&tally, &format!("/v1/polls/{}/history", open["id"])).await;
     assert_eq!(changes(&history["choices"][0]), [(1, 1, 0)], "{history}");
     assert_eq!(changes(&history["choices"][1]), [], "{history}");
+    assert_eq!(history["choices"][0]["total"], total(1, 1, 0), "{history}");
+    assert_eq!(history["choices"][1]["total"], total(0, 0, 0), "{history}");
     let hidden = read(&tally, &format!("/v1/polls/{}/history", secret["id"])).await;
     assert_eq!(hidden["choices"], Value::Null, "{hidden}");
     let choice = secret["choices"][0]["item_id"].as_i64().expect("an id");
     let hidden = read(&tally, &format!("/v1/items/{choice}/history")).await;
-    assert_eq!(hidden["spans"], Value::Null, "{hidden}");
+    assert_eq!(
+        (&hidden["spans"], &hidden["total"]),
+        (&Value::Null, &Value::Null),
+        "{hidden}"
+    );
 
     for (path, status) in [
         ("/v1/items/999999/history", StatusCode::NOT_FOUND),

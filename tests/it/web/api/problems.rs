@@ -11,7 +11,9 @@ use tally::web::access::Open;
 use crate::helpers::eventually;
 use crate::helpers::stores::{LOCK_VOTES, blocker};
 use crate::helpers::tally::Tally;
-use crate::web::access::credentials::{cookie, expired_token, knows_voters};
+use crate::web::access::credentials::{
+    AUDIENCE, ISSUER, SECRET, cookie, expired_token, forged_token, knows_voters, token, token_for,
+};
 use crate::web::access::{Credential, api_key};
 
 /// Types that `bad_input`, `refusals`, `transport` and `streams` send and follow.
@@ -97,6 +99,82 @@ async fn the_server_shows_the_document_and_each_section_of_it_and_nothing_else()
         .send()
         .await;
     assert_eq!(head.expect("an answer").status(), StatusCode::OK);
+}
+
+/// What reaches a voter says nothing of fields and settings; the hint beside it tells the developer all of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_of_another_audience_issuer_or_key_is_called_that_and_one_that_is_missing_too() {
+    let tally = Tally::start_with(|options| {
+        options.access.open = Open::default();
+        knows_voters(options);
+    })
+    .await;
+    let item = tally.item("x").await;
+    let url = format!("{}/v1/items/{item}/votes", tally.base);
+    let ask = async |token: Option<String>| {
+        let mut request = tally.http.post(&url).json(&json!({}));
+        if let Some(token) = token {
+            request = request.bearer_auth(token);
+        }
+        let answer = request.send().await.expect("an answer");
+        assert_eq!(answer.status(), StatusCode::UNAUTHORIZED);
+        let problem: Value = answer.json().await.expect("JSON");
+        let text = |name: &str| problem[name].as_str().expect(name).to_owned();
+        (text("type"), text("detail"), text("hint"))
+    };
+    for (token, kind, detail, hint) in [
+        (
+            Some(token_for("shop", ISSUER, SECRET)),
+            "credential-not-valid",
+            "Your sign-in is not valid here.",
+            format!("its aud is \"shop\"; this server takes \"{AUDIENCE}\""),
+        ),
+        (
+            Some(token_for(AUDIENCE, "https://other.example", SECRET)),
+            "credential-not-valid",
+            "Your sign-in is not valid here.",
+            format!("its iss is \"https://other.example\"; this server takes \"{ISSUER}\""),
+        ),
+        (
+            Some(forged_token("ada")),
+            "credential-not-valid",
+            "Your sign-in is not valid here.",
+            "its signature is by none of this server's keys".to_owned(),
+        ),
+        (
+            Some(expired_token("ada")),
+            "token-expired",
+            "Your sign-in has expired.",
+            "exp is over".to_owned(),
+        ),
+        (
+            None,
+            "credential-missing",
+            "You need to sign in",
+            "POST /v1/voter".to_owned(),
+        ),
+    ] {
+        let (got, shown, hinted) = ask(token).await;
+        assert_eq!(got, format!("/problems/{kind}"), "{hinted}");
+        assert!(
+            shown.starts_with(detail) && hinted.contains(&hint),
+            "{shown} {hinted}"
+        );
+    }
+    // A server without tokens says that.
+    let without = tally
+        .another_server_with(|options| options.access.open = Open::default())
+        .await;
+    let answer = tally.http.post(format!("{without}/v1/items/{item}/votes"));
+    let answer = answer.bearer_auth(token("ada")).json(&json!({})).send().await;
+    let problem: Value = answer.expect("an answer").json().await.expect("JSON");
+    assert!(
+        problem["hint"]
+            .as_str()
+            .expect("a hint")
+            .contains("takes no voters' tokens"),
+        "{problem}"
+    );
 }
 
 /// The refusals of a Tally, as they come.
@@ -211,6 +289,12 @@ async fn what_is_sent_is_refused(refusals: &mut Refusals) {
             Some(json!({ "value": 0 })),
         ),
         (ProblemKind::InvalidValue, Method::GET, "/v1/items?limit=0", None),
+        (
+            ProblemKind::FormatNotOffered,
+            Method::GET,
+            "/oembed?url=x&format=xml",
+            None,
+        ),
         (ProblemKind::UnknownItem, Method::GET, "/v1/items/999", None),
         (
             ProblemKind::UnknownItem,

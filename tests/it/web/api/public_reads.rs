@@ -160,11 +160,13 @@ async fn an_address_that_asks_for_many_lists_at_once_gets_429() {
 }
 
 /// Every route that reads many rows for anyone, with what it answers to an address that asks for too much. Lists of
-/// top items are not among them: one statement at a time reads them for all who ask.
-const TAKE_A_PLACE: [(&str, &str, StatusCode); 11] = [
+/// all top items are not among them: one statement at a time reads them for all who ask.
+const TAKE_A_PLACE: [(&str, &str, StatusCode); 13] = [
     ("/v1/items", "", StatusCode::TOO_MANY_REQUESTS),
     ("/v1/items", "?search=x", StatusCode::TOO_MANY_REQUESTS),
     ("/v1/items", "?name=x", StatusCode::TOO_MANY_REQUESTS),
+    ("/v1/items/top", "?key_prefix=x", StatusCode::TOO_MANY_REQUESTS),
+    ("/v1/feed", "?voter_id=ada&items=1", StatusCode::TOO_MANY_REQUESTS),
     ("/v1/polls", "", StatusCode::TOO_MANY_REQUESTS),
     ("/v1/polls", "?search=x", StatusCode::TOO_MANY_REQUESTS),
     ("/v1/items/{id}/history", "", StatusCode::TOO_MANY_REQUESTS),

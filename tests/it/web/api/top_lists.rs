@@ -6,7 +6,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use sqlx::PgPool;
 use tally::counts::TopLists;
-use tally::domain::{Moment, TopBy, TopKind, TopOver};
+use tally::domain::{Moment, TopBy, TopKind, TopOf, TopOver};
 use tally::sync::Worker;
 
 use crate::helpers::eventually;
@@ -202,6 +202,10 @@ async fn a_polls_list_has_its_choices_alone_and_no_list_has_hidden_items_or_hidd
     let base = summed(&tally).await;
     for over in ["all", "hour"] {
         let list = top(&tally, &base, &format!("?over={over}")).await;
+        assert_eq!(order(&list), [(item, 3)], "{list}");
+        let list = top(&tally, &base, &format!("?over={over}&choices=false")).await;
+        assert_eq!(order(&list), [(item, 3)], "{list}");
+        let list = top(&tally, &base, &format!("?over={over}&choices=true")).await;
         assert_eq!(order(&list), [(item, 3), (b, 2), (a, 1), (c, 1)], "{list}");
         let list = top(&tally, &base, &format!("?over={over}&poll={open}")).await;
         assert_eq!(order(&list), [(b, 2), (a, 1)], "{list}");
@@ -348,6 +352,80 @@ async fn each_vote_is_in_a_list_once_however_many_workers_roll_up() {
     assert_eq!(order(&list), [(item, 12)]);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prefix_of_keys_ranks_the_items_whose_keys_begin_with_it_byte_by_byte() {
+    let tally = Tally::start().await;
+    let mut items = Vec::new();
+    for (key, ups) in [
+        ("post-1", 1),
+        ("post-\u{10ffff}x", 3),
+        ("post-10:heart", 2),
+        ("post.", 9),
+        ("Post-1", 9),
+        ("pos", 9),
+        ("%", 5),
+    ] {
+        let item = tally.item_with(json!({ "key": key })).await.get();
+        votes(&tally, item, ups, 0).await;
+        items.push(item);
+    }
+    let without_key = tally.item("x").await.get();
+    votes(&tally, without_key, 9, 0).await;
+    let base = summed(&tally).await;
+    for over in ["all", "hour"] {
+        for (prefix, expected) in [
+            ("post-", vec![(items[1], 3), (items[2], 2), (items[0], 1)]),
+            ("post-1", vec![(items[2], 2), (items[0], 1)]),
+            ("post-10:heart", vec![(items[2], 2)]),
+            ("%25", vec![(items[6], 5)]),
+            ("none", vec![]),
+        ] {
+            let list = top(&tally, &base, &format!("?over={over}&key_prefix={prefix}")).await;
+            assert_eq!(order(&list), expected, "{over} {prefix}: {list}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_tag_of_a_list_stays_until_something_but_its_time_changes() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await.get();
+    votes(&tally, item, 2, 0).await;
+    let base = summed(&tally).await;
+    let url = format!("{base}/v1/items/top");
+    let read = async |tag: Option<&str>| {
+        let mut request = tally.http.get(&url);
+        if let Some(tag) = tag {
+            request = request.header("if-none-match", tag);
+        }
+        let answer = request.send().await.expect("an answer");
+        let status = answer.status();
+        let tag = answer.headers()["etag"].to_str().expect("text").to_owned();
+        (status, tag, answer.text().await.expect("a text"))
+    };
+    let (_, tag, first) = read(None).await;
+    // The server reads its list again after two seconds.
+    eventually("the list is of a later time", async || {
+        let (status, again, later) = read(None).await;
+        assert_eq!((status, &again), (StatusCode::OK, &tag), "{first} {later}");
+        (later != first).then_some(())
+    })
+    .await;
+    let (status, again, body) = read(Some(&tag)).await;
+    assert_eq!(
+        (status, again, &*body),
+        (StatusCode::NOT_MODIFIED, tag.clone(), "")
+    );
+    votes(&tally, item, 1, 0).await;
+    roll_up(&tally, &tally.worker()).await;
+    eventually("the list has the vote", async || {
+        let (status, now, body) = read(Some(&tag)).await;
+        assert_eq!(now == tag, status == StatusCode::NOT_MODIFIED, "{body}");
+        (status == StatusCode::OK && body.contains("\"vote_count\":3")).then_some(())
+    })
+    .await;
+}
+
 /// A list says up to when it has votes. While nobody votes, that is a moment ago.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_is_as_of_the_last_roll_up_that_reached_all_votes_also_while_nobody_votes() {
@@ -393,7 +471,10 @@ async fn lists_that_were_just_read_are_not_read_again() {
             let kind = TopKind {
                 by,
                 over: TopOver::All,
-                poll: None,
+                of: TopOf::Items {
+                    with_choices: false,
+                    key_prefix: None,
+                },
             };
             let list = lists.get(kind).await.expect("Postgres answers");
             list.expect("of all items there is one")
@@ -422,6 +503,11 @@ async fn what_is_wrong_with_a_query_is_said() {
         ("?limit=101", 422, "1 to 100"),
         ("?poll=x", 400, "poll"),
         ("?poll=999", 404, "999"),
+        ("?poll=key:k&choices=true", 400, "neither choices nor key_prefix"),
+        ("?poll=key:k&key_prefix=a", 400, "neither choices nor key_prefix"),
+        ("?choices=1", 400, "true or false"),
+        ("?key_prefix=", 422, "key_prefix is empty"),
+        ("?key_prefix=%07", 422, "key_prefix has a control character"),
         ("?since=1", 400, "since"),
     ] {
         let (got, problem) = tally.get(&format!("/v1/items/top{query}")).await;

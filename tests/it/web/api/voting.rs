@@ -242,6 +242,8 @@ async fn the_page_loads_nothing_from_elsewhere() {
         ("/assets/page-0000000000.js", "text/javascript"),
         ("/assets/embed-0000000000.js", "text/javascript"),
         ("/assets/embed-page-0000000000.js", "text/javascript"),
+        ("/assets/frame-0000000000.css", "text/css"),
+        ("/assets/frame-0000000000.js", "text/javascript"),
         ("/embed.js", "text/javascript"),
     ] {
         let response = tally

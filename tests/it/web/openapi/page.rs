@@ -6,6 +6,7 @@ use std::process::Command;
 use reqwest::StatusCode;
 use serde_json::json;
 use tally::domain::Scope;
+use tally::web::ServerOptions;
 use tally::web::access::Open;
 
 use super::operations;
@@ -239,6 +240,12 @@ fn status_of(call: &str, base: &str, key: &str) -> String {
     String::from_utf8(ended.stdout).expect("text")
 }
 
+/// Sets what some of the calls need.
+fn knows_all(options: &mut ServerOptions) {
+    knows_voters(options);
+    options.access.frames = "https://cms.example.org".parse().expect("an origin");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_calls_with_curl_do_what_they_say() {
     let tally = Tally::start().await;
@@ -247,10 +254,10 @@ async fn the_calls_with_curl_do_what_they_say() {
     let closed = tally
         .another_server_with(|options| {
             options.access.open = Open::default();
-            knows_voters(options);
+            knows_all(options);
         })
         .await;
-    let open = tally.another_server_with(knows_voters).await;
+    let open = tally.another_server_with(knows_all).await;
     let page = page(&tally).await;
     let calls_with_curl = calls(&page, "curl");
     assert_eq!(calls_with_curl.len(), operations().len());

@@ -3,6 +3,7 @@
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use sqlx::Executor;
+use tally::web::access::CreateItems;
 
 use super::{Reader, without_saved};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -239,6 +240,10 @@ async fn a_stream_leaves_out_what_does_not_exist_and_shows_an_id_once_it_exists(
         (Some(1), Some(0)),
         "{first}"
     );
+    let unknown =
+        |items: Value| json!({ "items": items, "polls": ["77", "key:no-poll"], "creates_items": false });
+    let all = unknown(json!(["key:none", next.to_string(), "key:none-either"]));
+    assert_eq!(reader.unknown, Some(all.clone()));
     tally.vote(item, "ada").await;
     reader
         .until("the item's vote", |reader| reader.count(item.get()) == Some(1))
@@ -248,11 +253,29 @@ async fn a_stream_leaves_out_what_does_not_exist_and_shows_an_id_once_it_exists(
     let mut back = Reader::open_after(&tally, &tally.base, &path, &reader.last_id).await;
     back.until("the other vote", |back| back.count(item.get()) == Some(2))
         .await;
+    assert_eq!(back.unknown, Some(all), "it is said each time");
     let made = tally.item("y").await;
     assert_eq!(made.get(), next);
     reader
         .until("the new item", |reader| reader.count(next) == Some(0))
         .await;
+    // What is named by a key is followed by a stream that is opened later.
+    let keyed = tally.item_with(json!({ "key": "none" })).await;
+    let mut later = Reader::open(&tally, &tally.base, &path).await;
+    later
+        .until("its item", |later| later.count(keyed.get()) == Some(0))
+        .await;
+    assert_eq!(later.unknown, Some(unknown(json!(["key:none-either"]))));
+    let creating = tally
+        .another_server_with(|options| options.voting.creates = CreateItems::Any)
+        .await;
+    let mut reader = Reader::open(&tally, &creating, &format!("/v1/stream?items={item},key:new")).await;
+    reader.next().await.expect("an event");
+    let unknown = json!({ "items": ["key:new"], "polls": [], "creates_items": true });
+    assert_eq!(reader.unknown, Some(unknown));
+    let mut reader = Reader::open(&tally, &tally.base, &format!("/v1/stream?items={item},key:none")).await;
+    reader.next().await.expect("an event");
+    assert_eq!(reader.unknown, None, "all of it exists");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -25,6 +25,8 @@ pub struct Reader {
     /// What the stream showed last of each item and each poll.
     pub items: HashMap<i64, Value>,
     pub polls: HashMap<i64, Value>,
+    /// What does not exist, as the stream said when it opened.
+    pub unknown: Option<Value>,
 }
 
 impl Reader {
@@ -50,6 +52,7 @@ impl Reader {
             last_id: String::new(),
             items: HashMap::new(),
             polls: HashMap::new(),
+            unknown: None,
         }
     }
 
@@ -74,6 +77,14 @@ impl Reader {
     fn take(&mut self, frame: &str) -> Option<Value> {
         let field = |name: &str| frame.lines().find_map(|line| line.strip_prefix(name));
         let data = field("data: ")?;
+        if field("event: ") == Some("unknown") {
+            assert!(
+                self.unknown.is_none() && self.last_id.is_empty() && field("id: ").is_none(),
+                "it comes once, and first: {frame}"
+            );
+            self.unknown = Some(serde_json::from_str(data).expect("JSON"));
+            return None;
+        }
         assert_eq!(field("event: "), Some("counts"), "{frame}");
         self.last_id = field("id: ").expect("an id").to_owned();
         let event: Value = serde_json::from_str(data).expect("JSON");

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use sqlx::PgPool;
 use tally::domain::{ApiKey, Moment, NewApiKey, Scope};
-use tally::web::access::Open;
+use tally::web::access::{CreateItems, Open};
 
 use super::raw::{exchange, header, statuses};
 use super::{api_key, operator};
@@ -25,7 +25,7 @@ impl Target {
     async fn start() -> Self {
         let tally = Tally::start_with(|options| {
             options.access.open = Open::default();
-            options.voting.creates_items = true;
+            options.voting.creates = CreateItems::Any;
         })
         .await;
         tally.item("x").await;

@@ -319,6 +319,7 @@ async fn each_command_of_an_operator_leaves_its_rows_and_what_only_looks_leaves_
                 | ActKind::PollAccess
                 | ActKind::PollCreate
                 | ActKind::PollEdit
+                | ActKind::ChoiceCreate
                 | ActKind::BallotsCreate
                 | ActKind::AuditAsk
         );

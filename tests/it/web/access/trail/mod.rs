@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sqlx::{Connection, Executor, PgConnection, PgPool};
 use tally::domain::Scope;
 use tally::ledger::Role;
-use tally::web::access::Open;
+use tally::web::access::{CreateItems, Open};
 use tally::web::limits::REFUSED_ACTS_LIMIT_PER_MINUTE;
 
 use super::matrix::rows;
@@ -86,6 +86,10 @@ fn good(
             Some("poll:3"),
         ),
         ("PATCH", "/v1/polls/{id}") => (2, Some(json!({ "title": "z" })), "poll.edit", Some("poll:2")),
+        ("POST", "/v1/polls/{id}/choices") => {
+            (2, Some(json!({ "name": "b" })), "choice.create", Some("poll:2"))
+        }
+        ("POST", "/v1/polls/{id}/copy") => (2, Some(json!({})), "poll.create", Some("poll:4")),
         ("POST", "/v1/polls/{id}/ballots") => {
             (2, Some(json!({ "count": 2 })), "ballots.create", Some("poll:2"))
         }
@@ -169,8 +173,10 @@ async fn each_administrative_request_leaves_one_row_if_it_is_done_or_refused_and
         let refused = ask(row.method.clone(), &path, Some(&vote_key), body.as_ref()).await;
         assert_eq!(refused.1, "not-allowed", "{said}");
         // A request that would have created something has no id.
-        let on = if path.contains(|digit: char| digit.is_ascii_digit() && digit != '1') || path.contains("/1")
-        {
+        let on = if path.ends_with("/copy") {
+            // The other poll.
+            Some("poll:2")
+        } else if path.contains(|digit: char| digit.is_ascii_digit() && digit != '1') || path.contains("/1") {
             target
         } else {
             None
@@ -204,7 +210,15 @@ async fn each_administrative_request_leaves_one_row_if_it_is_done_or_refused_and
         assert_eq!(since(&tally.pool, &mut seen).await, [done], "{said}");
 
         // A repeat changes nothing, and leaves no row.
-        if ["api_key.revoke", "item.access", "poll.access", "audit.ask"].contains(&what) {
+        if [
+            "api_key.revoke",
+            "item.access",
+            "poll.access",
+            "choice.create",
+            "audit.ask",
+        ]
+        .contains(&what)
+        {
             let (status, problem) = ask(row.method.clone(), &path, Some(&admin_key), body.as_ref()).await;
             assert!(status.is_success(), "{said} again: {status} {problem}");
             assert_eq!(since(&tally.pool, &mut seen).await, [], "{said} again");
@@ -236,7 +250,7 @@ async fn each_administrative_request_leaves_one_row_if_it_is_done_or_refused_and
         ask(Method::GET, "/v1/api-keys", Some(&admin_key), None).await;
         assert_eq!(since(&tally.pool, &mut seen).await, [], "a read");
     }
-    assert_eq!(acts, 17);
+    assert_eq!(acts, 19);
 }
 
 /// The details of the only act of this kind.
@@ -310,7 +324,7 @@ async fn acts_of_anyone_of_a_page_and_of_a_vote_that_makes_its_item_are_noted_as
     let (id, key) = api_key(&tally, &[Scope::Admin, Scope::Vote]).await;
     since(&tally.pool, &mut seen).await;
     let creating = tally
-        .another_server_with(|options| options.voting.creates_items = true)
+        .another_server_with(|options| options.voting.creates = CreateItems::Any)
         .await;
     let closed = tally
         .another_server_with(|options| options.access.open = Open::default())

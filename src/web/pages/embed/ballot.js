@@ -1,0 +1,88 @@
+// The field for a ballot, and the question before the ballot is spent: it votes once, so a press alone is not final.
+class Ballot {
+  // What is marked: the button, a function that makes the question, where to vote, and with which value.
+  choice = null;
+  constructor(element) {
+    this.element = element;
+    this.label = make("label", "ballot", { hidden: true });
+    this.text = make("span");
+    this.input = make("input", null, { autocomplete: "off", spellcheck: false, enterKeyHint: "go" });
+    this.input.setAttribute("autocapitalize", "off");
+    this.label.append(this.text, this.input);
+    this.sure = make("div", "sure", { hidden: true, tabIndex: -1 });
+    this.sure.setAttribute("role", "alertdialog");
+    this.sure.setAttribute("aria-labelledby", "sure");
+    this.question = make("p", null, { id: "sure" });
+    this.vote = make("button", "vote", { type: "button" });
+    this.cancel = make("button", "cancel", { type: "button" });
+    this.sure.append(this.question, this.vote, this.cancel);
+    this.input.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || event.isComposing) return;
+      event.preventDefault();
+      if (this.choice) this.ask(this.choice);
+      else element.say(element.words.text("chooseFirst"), true);
+    });
+    this.sure.addEventListener("keydown", (event) => event.key === "Escape" && this.close());
+    this.cancel.addEventListener("click", () => this.close());
+    this.vote.addEventListener("click", () => this.spend());
+  }
+  learned(words) {
+    this.text.textContent = words.text("ballot");
+    this.vote.textContent = words.text("vote");
+    this.cancel.textContent = words.text("cancel");
+    if (this.choice) this.question.textContent = this.choice.question();
+  }
+  // Shows the field, or hides all of it.
+  offer(isOffered) {
+    this.label.hidden = !isOffered;
+    if (isOffered) return;
+    this.choice = null;
+    this.sure.hidden = true;
+  }
+  clear() {
+    this.offer(false);
+    this.input.value = "";
+  }
+  isMarked(button) {
+    return this.choice?.button === button;
+  }
+  // Marks a choice, and asks whether it shall have the ballot. The server reads capitals, dashes and blanks as they
+  // are meant.
+  ask(choice) {
+    this.choice = choice;
+    this.element.press();
+    if (!/[\p{L}\p{N}]/u.test(this.input.value)) {
+      this.sure.hidden = true;
+      this.element.say(this.element.words.text("ballotEmpty"), true);
+      return this.input.focus();
+    }
+    this.element.say("");
+    this.question.textContent = choice.question();
+    this.sure.hidden = false;
+    this.sure.focus(); // and not a button: a second Enter would vote
+  }
+  close() {
+    this.sure.hidden = true;
+    this.choice?.button.focus();
+  }
+  spend() {
+    const { element, choice } = this;
+    this.close();
+    return element.once(async (isSame) => {
+      let answer;
+      try {
+        answer = await ask("POST", choice.path, { value: choice.value, ballot: this.input.value.trim() });
+      } catch (error) {
+        // To mend it, if the voter still waits here.
+        if (error.problem?.type?.includes("/ballot-") && element.root.activeElement === choice.button) this.input.select();
+        throw error;
+      }
+      element.emit("tally-vote", answer);
+      if (!isSame()) return;
+      this.input.value = "";
+      this.choice = null;
+      element.press();
+      element.say(element.words.text("ballotSpent"));
+    });
+  }
+}

@@ -1,0 +1,170 @@
+// <tally-reactions>: emoji to press. Each is an item with a key of its own (post-42:👍), which its first vote may make,
+// or a choice of a poll. embed.js fetches this file when the first of these elements appears, and gives it what both
+// need, so that a page has one stream.
+const CHIPS_LIMIT = 20; // emoji in one element
+const sheet = new CSSStyleSheet();
+sheet.replaceSync(`
+[part="reactions"] { display: flex; flex-wrap: wrap; gap: 0.4em; }
+[part~="chip"] { display: inline-flex; align-items: center; gap: 0.45em; max-width: 100%; min-height: clamp(32px, 2.25em, 56px); padding: 0 0.7em; border-radius: 99em; }
+[part~="chip"][aria-pressed="true"] { color: inherit; background: var(--fill); border-color: var(--edge); box-shadow: inset 0 0 0 1px var(--edge); }
+[part="emoji"] { min-width: 0; font-size: 1.15em; line-height: 1.2; overflow-wrap: anywhere; }
+[part~="chip"] [part="count"] { min-width: 1ch; font-size: 0.92em; font-weight: 650; text-align: center; }
+`);
+
+// Returns the methods of <tally-reactions>.
+export function reactions({ ask, asVoter, choose, make, ofVoter, pathOf, setPressed, watch, whyNoReference }) {
+  // One emoji. That of an item is watched as an element is.
+  class Chip {
+    wantsHeld = true;
+    id = null; // of the item. Null: not known, or its first vote makes it
+    count = null;
+    isHeld = false;
+    constructor(element, emoji, reference = null) {
+      Object.assign(this, { element, emoji, reference });
+      this.button = make("button", "chip", { type: "button" });
+      this.number = make("span", "count");
+      this.button.append(make("span", "emoji", { dir: "auto", textContent: emoji }), this.number);
+      this.button.addEventListener("click", () => element.press(this));
+      this.set({ id: null, vote_count: null });
+    }
+    set({ id, vote_count }) {
+      Object.assign(this, { id, count: vote_count });
+      this.button.hidden = false;
+      this.write();
+      this.hold(watch.votes ?? []);
+    }
+    write() {
+      const { words } = this.element;
+      const isHidden = this.count === null;
+      this.number.textContent = isHidden ? "–" : words.number(this.count);
+      const count = isHidden ? words.text("countFollows") : words.text("votes", { n: this.count });
+      this.button.setAttribute("aria-label", words.text("reaction", { emoji: this.emoji, count }));
+    }
+    hold(votes) {
+      this.isHeld = this.id !== null && votes.some((vote) => vote.item_id === this.id && vote.value !== -1);
+      setPressed(this.button, this.isHeld);
+    }
+    receive(item) {
+      this.shown = item;
+      this.set(item);
+      this.element.receive(item);
+    }
+    // No item has this key. Others of the element may be there.
+    missing(text, problem) {
+      this.button.hidden = true;
+      if ([...this.element.all.values()].every((chip) => chip.button.hidden)) this.element.missing(text, problem);
+    }
+    signedIn() {
+      this.element.signedIn();
+    }
+    unavailable(error) {
+      if (this.element.isFirst(this)) this.element.unavailable(error);
+    }
+    toggleAttribute(name, isSet) {
+      this.element.toggleAttribute(name, isSet);
+    }
+  }
+
+  return {
+    // Watches what the attributes name now.
+    follow() {
+      const [to, emoji, poll] = ["to", "emoji", "poll"].map((name) => this.getAttribute(name));
+      const asked = JSON.stringify([to, emoji, poll]);
+      if (this.isConnected && this.watched && asked === this.asked) return;
+      for (const one of this.watched ?? []) watch.remove(...one);
+      this.watched = null;
+      if (!this.isConnected) return;
+      if (!this.all) this.root.adoptedStyleSheets = [...this.root.adoptedStyleSheets, sheet];
+      // An element that is moved stays as it is.
+      if (asked !== this.asked) {
+        this.asked = asked;
+        this.shown = null;
+        this.noteTimes(null);
+        this.all = new Map();
+        this.chips.replaceChildren();
+        this.wrong = poll === null ? this.takeEmoji(to, emoji) : whyNoReference("poll", poll);
+        if (this.wrong) this.missing(this.wrong);
+      }
+      if (this.wrong) return;
+      this.watched = poll === null ? [...this.all.values()].map((chip) => ["items", chip.reference, chip]) : [["polls", poll, this]];
+      for (const one of this.watched) watch.add(...one);
+    },
+    // Makes a chip for each emoji. Returns what is wrong with the attributes.
+    takeEmoji(to, emoji) {
+      const all = new Set(emoji?.split(/\s+/).filter((one) => one !== ""));
+      if (!to || all.size === 0) return 'It takes what the reactions are to, and emoji: to="post-42" emoji="👍 ❤️".';
+      if (to.startsWith("key:")) return `“${to}” is no key of your own: it takes the key alone, “${to.slice(4)}”.`;
+      if (all.size > CHIPS_LIMIT) return `There are ${all.size} emoji: it takes at most ${CHIPS_LIMIT}.`;
+      for (const one of all) {
+        const reference = `key:${to}:${one}`;
+        const why = whyNoReference("item", reference);
+        if (why) return why;
+        this.add(one, reference);
+      }
+    },
+    add(emoji, reference) {
+      const chip = new Chip(this, emoji, reference);
+      this.all.set(emoji, chip);
+      this.chips.append(chip.button);
+      return chip;
+    },
+    isFirst(chip) {
+      return this.all.values().next().value === chip;
+    },
+    label() {
+      this.chips.setAttribute("aria-label", this.words.text("reactions"));
+      for (const chip of this.all.values()) chip.write();
+    },
+    // Chips show items by themselves.
+    render(one) {
+      if (!one.choices) return;
+      if (one.by_ballot) return this.missing(`Poll ${one.id} takes ballots. <tally-poll> has a field for them.`);
+      this.shown = one;
+      for (const { item_id, name, vote_count } of one.choices) {
+        const chip = this.all.get(name) ?? this.add(name);
+        chip.set({ id: item_id, vote_count });
+      }
+      this.tick();
+    },
+    // What changes with time: a poll closes.
+    tick() {
+      this.noteTimes(this.shown);
+      for (const { button } of this.all.values()) button.setAttribute("aria-disabled", String(this.state !== "open"));
+    },
+    hold(votes) {
+      for (const chip of this.all.values()) chip.hold(votes);
+    },
+    press(chip) {
+      if (this.isRefused()) return;
+      return this.once(async () => {
+        const { shown: poll } = this;
+        if (poll) return this.emit("tally-vote", await choose(poll, chip.id, chip.isHeld));
+        const isTakenBack = chip.isHeld;
+        // Without the voter's votes it cannot know which to take back.
+        if (this.hasAttribute("single") && !isTakenBack && watch.votes === null) await watch.held();
+        await this.cast(chip, isTakenBack ? 0 : 1);
+        if (!this.hasAttribute("single") || isTakenBack) return;
+        // Only now: a voter whose new reaction is refused keeps the old one.
+        for (const other of this.all.values()) if (other !== chip && other.isHeld) await this.cast(other, 0);
+      });
+    },
+    async cast(chip, value) {
+      const { shown } = chip;
+      const reference = chip.id === null ? chip.reference : String(chip.id);
+      const answer = await asVoter((id) => {
+        const own = ofVoter("items", reference, id);
+        return value === 0 ? ask("DELETE", own) : ask("PUT", own, { value });
+      }).catch((error) => {
+        // The server may take anonymous votes. Then each is a vote of its own.
+        if (![401, 403].includes(error.status) || value === 0) throw error;
+        return ask("POST", pathOf("items", reference, "/votes"), {});
+      });
+      const isNew = chip.id === null;
+      // A stream may have shown something newer meanwhile.
+      if (chip.shown === shown) chip.set({ id: answer.item_id, vote_count: answer.vote_count ?? chip.count });
+      if (answer.voter_id) watch.changed(new Map([[answer.item_id, answer.value]]));
+      if (isNew) watch.created(chip.reference);
+      this.emit("tally-vote", answer);
+    },
+  };
+}

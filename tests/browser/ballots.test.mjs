@@ -1,0 +1,115 @@
+// Votes with ballots, which cannot be changed: nothing is sent before the voter has said so twice.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { close, eventually, faults, focusIsShown, hasFocus, hostElements, isPressed, isReleased, open, person, refused, shows, tally } from "./harness.mjs";
+
+before(open);
+after(close);
+
+const field = (page) => page.getByLabel("Your ballot");
+const choice = (page, name) => page.getByRole("button", { name: new RegExp(`^${name}`) });
+const question = (page) => page.getByRole("alertdialog");
+const votesOf = async (poll) => (await tally.call("GET", `/v1/polls/${poll.id}`)).choices.map((one) => one.vote_count);
+
+async function board(name, fields = {}) {
+  const poll = await tally.newPoll({ title: `${name}?`, by_ballot: true, ...fields });
+  const { ballots } = await tally.call("POST", `/v1/polls/${poll.id}/ballots`, { count: 3 });
+  const page = await person();
+  page.votes = [];
+  page.on("request", (request) => request.method() === "POST" && page.votes.push(request.url()));
+  await page.goto(hostElements(name, `<tally-poll poll="${poll.id}"></tally-poll>`));
+  await field(page).waitFor();
+  return { poll, ballots, page };
+}
+
+test("an empty ballot is not sent: the field gets the focus, and Enter there asks about the marked choice", async () => {
+  const { poll, ballots, page } = await board("empty");
+  for (const nothing of ["", " - "]) {
+    await field(page).fill(nothing);
+    await choice(page, "Soup").click();
+    await shows(page, "Enter your ballot first.");
+    await eventually(() => hasFocus(field(page)));
+    await isPressed(choice(page, "Soup"));
+  }
+  await field(page).fill(ballots[0]);
+  await page.keyboard.press("Enter");
+  await question(page).getByText("Vote for Soup? A ballot votes once.").waitFor();
+  await eventually(() => hasFocus(question(page)));
+  await focusIsShown(page);
+  assert.deepEqual(await faults(page), []);
+  // Enter again changes nothing: the voter goes to a button.
+  await page.keyboard.press("Enter");
+  assert.deepEqual(page.votes, []);
+  await page.keyboard.press("Tab");
+  await focusIsShown(page);
+  await page.keyboard.press("Enter");
+  await shows(page, "Your vote counts. The ballot is spent.");
+  await eventually(() => hasFocus(choice(page, "Soup")));
+  await isReleased(choice(page, "Soup"));
+  assert.equal(await field(page).inputValue(), "");
+  assert.deepEqual([await votesOf(poll), page.votes.length], [[1, 0], 1]);
+  assert.deepEqual(page.errors, []);
+});
+
+test("Enter in the field before a choice is marked asks for one", async () => {
+  const { ballots, page } = await board("enter");
+  await field(page).fill(ballots[0]);
+  await field(page).press("Enter");
+  await shows(page, "Choose an answer first.");
+  assert.equal(await question(page).count(), 0);
+  assert.deepEqual(page.votes, []);
+});
+
+test("a voter who cancels has voted for nothing, and may choose another choice with the same ballot", async () => {
+  const { poll, ballots, page } = await board("cancel");
+  await field(page).fill(ballots[0]);
+  await choice(page, "Soup").click();
+  await page.keyboard.press("Escape");
+  await question(page).waitFor({ state: "hidden" });
+  await eventually(() => hasFocus(choice(page, "Soup")));
+  await choice(page, "Salad").click();
+  await question(page).getByText("Vote for Salad?").waitFor();
+  await isReleased(choice(page, "Soup"));
+  await question(page).getByRole("button", { name: "Cancel" }).click();
+  await eventually(() => hasFocus(choice(page, "Salad")));
+  assert.deepEqual([await votesOf(poll), page.votes.length], [[0, 0], 0]);
+  await choice(page, "Salad").click();
+  await question(page).getByRole("button", { name: "Vote", exact: true }).click();
+  await shows(page, "Your vote counts. The ballot is spent.");
+  assert.deepEqual(await votesOf(poll), [0, 1]);
+});
+
+test("a ballot is taken with capitals, dashes and blanks, and one that is spent is said and can be mended", async () => {
+  const { poll, ballots, page } = await board("typed");
+  const typed = ballots.map((ballot) => ballot.match(/.{8}/g));
+  const written = [typed[0].join("-").toUpperCase(), ` ${typed[1].join(" ")} `, typed[2].join(" – ").replaceAll("0", "O")];
+  for (const text of written) {
+    await field(page).fill(text);
+    await choice(page, "Soup").click();
+    await question(page).getByRole("button", { name: "Vote", exact: true }).click();
+    await eventually(async () => (await field(page).inputValue()) === "");
+  }
+  assert.deepEqual(await votesOf(poll), [3, 0]);
+  await field(page).fill(written[0]);
+  await choice(page, "Salad").click();
+  await question(page).getByRole("button", { name: "Vote", exact: true }).click();
+  await refused(page).filter({ hasText: "This ballot is not valid, or it was used already." }).waitFor();
+  await eventually(() => hasFocus(field(page)));
+  assert.equal(await field(page).inputValue(), written[0]);
+});
+
+test("an item by ballot asks before it votes up or down", async () => {
+  const item = await tally.newItem({ name: "A motion", by_ballot: true });
+  const { ballots } = await tally.call("POST", `/v1/items/${item}/ballots`, { count: 2 });
+  const page = await person();
+  await page.goto(hostElements("motion", `<tally-vote item="${item}"></tally-vote>`));
+  for (const [at, way, asked] of [[0, "up", "Vote for A motion?"], [1, "down", "Vote against A motion?"]]) {
+    await field(page).fill(ballots[at]);
+    await page.getByRole("button", { name: `Vote ${way}: A motion` }).click();
+    await question(page).getByText(asked).waitFor();
+    await question(page).getByRole("button", { name: "Vote", exact: true }).click();
+    await eventually(async () => (await field(page).inputValue()) === "");
+  }
+  const counts = await tally.call("GET", `/v1/items/${item}`);
+  assert.deepEqual([counts.up_count, counts.down_count], [1, 1]);
+});

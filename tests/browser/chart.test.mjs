@@ -1,0 +1,57 @@
+// The chart of <tally-history>: what it draws of votes that a worker has summed, and of those that it has not.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { close, eventually, hostElements, open, person, tally } from "./harness.mjs";
+
+before(open);
+after(close);
+
+const says = (page, text) => page.locator("tally-history").getByRole("img", { name: text }).waitFor();
+const history = (item) => tally.call("GET", `/v1/items/${item}/history?over=hour`);
+const cast = (item, name, votes) => tally.votes(Array.from({ length: votes }, (_, at) => ({ item_id: item, voter_id: `${name}-${at}` })));
+
+test("votes of this minute are in the chart's change, before and after a worker sums them", async () => {
+  const item = await tally.newItem({ name: "Fresh" });
+  // Something has been summed, so that there is a history at all.
+  await eventually(async () => (await history(item)).as_of !== null);
+  const page = await person();
+  // The server's answers, as they were before and after the sum.
+  const before = await history(item);
+  await cast(item, "first", 50);
+  let answer = before;
+  await page.route("**/v1/items/*/history?*", (route) => route.fulfill({ json: answer, headers: { "access-control-allow-origin": new URL(page.url()).origin, "access-control-allow-credentials": "true" } }));
+  const address = hostElements("fresh", `<tally-history item="${item}" over="hour"></tally-history>`);
+  await page.goto(address);
+  await says(page, "Over the last hour. Fresh: from 0 to 50.");
+  await eventually(async () => (answer = await history(item)).total.vote_count === 50);
+  assert.equal(answer.spans.reduce((sum, span) => sum + span.change.vote_count, 0), 50);
+  await page.reload();
+  await says(page, "Over the last hour. Fresh: from 0 to 50.");
+  // Further votes, which are not in that sum.
+  await cast(item, "second", 7);
+  await page.reload();
+  await says(page, "Over the last hour. Fresh: from 0 to 57.");
+  const heights = await page.locator("tally-history").evaluate((one) => one.shadowRoot.querySelector("polyline").getAttribute("points").split(" ").map((point) => Number(point.split(",")[1])));
+  assert.ok(heights.every((height, at) => at === 0 || height <= heights[at - 1]), `the line falls: ${heights}`);
+  assert.deepEqual([heights[0], heights.at(-1)], [40, 0]);
+});
+
+test("a poll's chart tells each choice's change, and its script comes only to pages that have a chart", async () => {
+  const poll = await tally.newPoll({ title: "Charted?" });
+  for (const voter of ["ada", "bob", "eve"]) await tally.choose(poll, voter, voter === "eve" ? 1 : 0);
+  const scripts = async (elements) => {
+    const page = await person();
+    const loaded = [];
+    page.on("request", (request) => /\.js$/.test(new URL(request.url()).pathname) && loaded.push(new URL(request.url()).pathname));
+    await page.goto(hostElements("charted", elements));
+    return { page, loaded };
+  };
+  const chart = await scripts(`<tally-history poll="${poll.id}"></tally-history><tally-history poll="${poll.id}" over="hour"></tally-history>`);
+  await says(chart.page, "Over the last day. Soup: from 0 to 2; Salad: from 0 to 1.");
+  await says(chart.page, "Over the last hour. Soup: from 0 to 2; Salad: from 0 to 1.");
+  assert.equal(chart.loaded.filter((path) => /^\/assets\/chart-/.test(path)).length, 1, chart.loaded.join());
+  assert.equal(chart.loaded.filter((path) => path.includes("embed")).length, 1, chart.loaded.join());
+  const plain = await scripts(`<tally-poll poll="${poll.id}"></tally-poll>`);
+  await plain.page.getByText("67%").waitFor();
+  assert.deepEqual(plain.loaded, ["/embed.js"]);
+});

@@ -1,0 +1,193 @@
+// <tally-reactions>: emoji on a key of the page's own, or of a poll.
+import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import { after, before, test } from "node:test";
+import { Server, close, eventually, faults, hostElements, isPressed, isReleased, open, person, tabTo, tally } from "./harness.mjs";
+
+let creating; // a server that creates items with their first vote
+before(async () => {
+  await open();
+  creating = await Server.start({ TALLY_CREATE_ITEMS: "true" });
+});
+after(close);
+
+const chip = (page, emoji) => page.locator("tally-reactions").getByRole("button", { name: new RegExp(`^${emoji}`) });
+const has = (page, emoji, votes) => page.locator("tally-reactions").getByRole("button", { name: `${emoji}: ${votes}`, exact: true }).waitFor();
+const hosted = (name, elements, server = creating) => hostElements(name, elements, { server });
+const countOf = async (key, server = creating) => (await server.call("GET", `/v1/items?ids=${encodeURIComponent(`key:${key}`)}`)).items[0]?.vote_count ?? null;
+
+test("an emoji that nobody has pressed shows 0, and the first press makes its item", async () => {
+  const guide = await readFile(new URL("../../docs/embed.md", import.meta.url), "utf8");
+  const snippet = /```html\n(<tally-reactions.*?)```/s.exec(guide)[1];
+  const address = hosted("first", snippet.replace("post-42", "post-1"));
+  const [ada, bob] = [await person(), await person()];
+  for (const page of [ada, bob]) {
+    await page.goto(address);
+    for (const emoji of ["👍", "❤️", "😂"]) await has(page, emoji, "0 votes");
+  }
+  assert.equal(await countOf("post-1:👍"), null, "showing an emoji has made an item");
+  await chip(ada, "👍").click();
+  await isPressed(chip(ada, "👍"));
+  await has(ada, "👍", "1 vote");
+  assert.equal(await countOf("post-1:👍"), 1);
+  assert.equal(await countOf("post-1:❤️"), null, "pressing one emoji has made another");
+  // Another page learns of it, and votes on the same item.
+  await chip(bob, "👍").click();
+  for (const page of [ada, bob]) await has(page, "👍", "2 votes");
+  await chip(ada, "❤️").click();
+  await has(ada, "❤️", "1 vote");
+  await isPressed(chip(ada, "👍"));
+  await chip(ada, "👍").click();
+  await isReleased(chip(ada, "👍"));
+  for (const page of [ada, bob]) await has(page, "👍", "1 vote");
+  // A later visit shows what the voter holds.
+  await ada.reload();
+  await isPressed(chip(ada, "❤️"));
+  await isReleased(chip(ada, "👍"));
+  for (const page of [ada, bob]) assert.deepEqual(page.errors, []);
+});
+
+test("with single, a voter holds one emoji: the new one first, then the old one is taken back", async () => {
+  const page = await person();
+  await page.goto(hosted("single", '<tally-reactions to="post-2" emoji="👍 ❤️" single></tally-reactions>'));
+  await has(page, "👍", "0 votes");
+  await chip(page, "👍").click();
+  await has(page, "👍", "1 vote");
+  // Also on a visit that has not yet asked what the voter holds.
+  await page.reload();
+  await chip(page, "❤️").click();
+  await has(page, "❤️", "1 vote");
+  await has(page, "👍", "0 votes");
+  await isReleased(chip(page, "👍"));
+  // The old one stays where the new one is refused.
+  await page.route("**/votes**", (route) => (route.request().method() === "PUT" ? route.abort() : route.continue()));
+  await chip(page, "👍").click();
+  await page.locator('tally-reactions [part="message"].bad').waitFor();
+  await isPressed(chip(page, "❤️"));
+  assert.equal(await countOf("post-2:❤️"), 1);
+  await page.unroute("**/votes**");
+  await chip(page, "❤️").click();
+  await has(page, "❤️", "0 votes");
+  assert.deepEqual(page.errors, []);
+});
+
+test("of a poll, the emoji are its choices, and the server holds a voter to one", async () => {
+  const poll = await creating.newPoll({ title: "Emoji", key: "post-3", choices: ["👍", "🎉"] });
+  const page = await person();
+  await page.goto(hosted("poll", '<tally-reactions poll="key:post-3"></tally-reactions>'));
+  await chip(page, "👍").click();
+  await has(page, "👍", "1 vote");
+  await chip(page, "🎉").click();
+  await has(page, "🎉", "1 vote");
+  await has(page, "👍", "0 votes");
+  await isReleased(chip(page, "👍"));
+  assert.equal((await creating.call("GET", `/v1/polls/${poll.id}`)).voter_count, 1);
+  await creating.choose(poll, "bob", 0);
+  await has(page, "👍", "1 vote");
+  await creating.call("PATCH", `/v1/polls/${poll.id}`, { closes_at: new Date().toISOString() });
+  await page.locator("tally-reactions").locator('[aria-disabled="true"]').first().waitFor();
+  await chip(page, "👍").press("Enter");
+  await page.locator('tally-reactions [part="message"].bad').waitFor();
+  await isPressed(chip(page, "🎉"));
+  assert.deepEqual(page.errors, []);
+});
+
+test("all emoji of a page share one stream, one script and one request for what the voter holds", async () => {
+  const page = await person();
+  const asked = [];
+  page.on("request", (request) => asked.push(request));
+  const of = (post) => `<tally-reactions to="${post}" emoji="👍 ❤️"></tally-reactions>`;
+  const address = hosted("shared", `${of("post-4")}${of("post-5")}`);
+  await page.goto(address);
+  const post = (at) => page.locator("tally-reactions").nth(at).getByRole("button", { name: /^👍/ });
+  for (const at of [0, 1]) {
+    await post(at).click();
+    await isPressed(post(at));
+  }
+  asked.length = 0;
+  await page.goto(address);
+  for (const at of [0, 1]) await isPressed(post(at));
+  const paths = asked.map((request) => new URL(request.url()).pathname);
+  const times = (wanted) => paths.filter((path) => wanted.test(path)).length;
+  assert.equal(new Set(asked.map((request) => request.url()).filter((url) => url.includes("/v1/stream"))).size, 1, paths.join("\n"));
+  assert.equal(times(/^\/v1\/votes$/), 1, paths.join("\n"));
+  assert.ok(times(/embed[^/]*\.js$/) <= 1 && times(/reactions[^/]*\.js$/) <= 1, paths.join("\n"));
+});
+
+test("without one of these elements, their script is not fetched", async () => {
+  const page = await person();
+  const asked = [];
+  page.on("request", (request) => asked.push(request.url()));
+  await page.goto(hosted("none", '<tally-vote item="key:post-6"></tally-vote>'));
+  await page.getByRole("button", { name: /^Vote up/ }).waitFor();
+  assert.deepEqual(asked.filter((url) => url.includes("reactions")), []);
+  await page.evaluate(() => document.body.insertAdjacentHTML("beforeend", '<tally-reactions to="post-6" emoji="👍"></tally-reactions>'));
+  await has(page, "👍", "0 votes");
+  assert.equal(asked.filter((url) => url.includes("reactions")).length, 1);
+});
+
+test("where nothing creates items, what exists is shown, and otherwise what stands between the tags", async () => {
+  await tally.newItem({ name: "A thumb", key: "post-7:👍" });
+  const page = await person();
+  const errors = [];
+  await page.exposeFunction("noted", (message) => errors.push(message));
+  await page.addInitScript(() => addEventListener("tally-error", ({ detail }) => globalThis.noted(detail.message)));
+  await page.goto(hosted("existing", `<tally-reactions to="post-7" emoji="👍 ❤️"><span>Reactions come.</span></tally-reactions>
+    <tally-reactions to="post-8" emoji="👍"><span>No reactions yet.</span></tally-reactions>`, tally));
+  await has(page, "👍", "0 votes");
+  await eventually(() => errors.some((message) => message.includes("post-8:👍")));
+  assert.equal(await page.locator("tally-reactions").getByRole("button").count(), 1);
+  await page.getByText("No reactions yet.").waitFor();
+  assert.equal(await page.getByText("Reactions come.").isVisible(), false);
+  // It shows one that is created later.
+  await chip(page, "👍").click();
+  await isPressed(chip(page, "👍"));
+  assert.deepEqual(page.errors, []);
+});
+
+test("attributes that name nothing are said to the page, in words that say what would be right", async () => {
+  const many = Array.from({ length: 21 }, (_, at) => String.fromCodePoint(0x1f600 + at)).join(" ");
+  for (const [attributes, said] of [
+    ['to="post-9"', 'to="post-42" emoji="👍 ❤️"'],
+    ['emoji="👍"', 'to="post-42" emoji="👍 ❤️"'],
+    ['to="key:post-9" emoji="👍"', "“post-9”"],
+    [`to="post-9" emoji="${many}"`, "at most 20"],
+    ['poll="x"', "it takes an id, or key: and a key"],
+  ]) {
+    const page = await person();
+    await page.addInitScript(() => addEventListener("tally-error", ({ detail }) => (globalThis.said = detail.message)));
+    await page.goto(hosted("wrong", `<tally-reactions ${attributes}>Between.</tally-reactions>`));
+    await eventually(async () => (await page.evaluate(() => globalThis.said))?.includes(said));
+    await page.getByText("Between.").waitFor();
+    // Right ones help at once.
+    await page.locator("tally-reactions").evaluate((one) => {
+      one.removeAttribute("poll");
+      one.setAttribute("to", "post-9");
+      one.setAttribute("emoji", "👍");
+    });
+    await has(page, "👍", "0 votes");
+    assert.deepEqual(page.errors, []);
+    await page.context().close();
+  }
+});
+
+test("by keyboard alone, and moved within the page, reactions work and stay", async () => {
+  const page = await person({ viewport: { width: 320, height: 256 } });
+  await page.goto(hosted("keyboard", '<tally-reactions to="post-10" emoji="👍 ❤️ 😂 🎉 😮 😢 🙏 🚀 👀 💯"></tally-reactions><div id="there"></div>'));
+  await has(page, "💯", "0 votes");
+  await tabTo(page, chip(page, "❤️"));
+  await page.keyboard.press("Space");
+  await isPressed(chip(page, "❤️"));
+  await has(page, "❤️", "1 vote");
+  assert.deepEqual(await faults(page), []);
+  const wider = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+  assert.ok(wider <= 0, `${wider} pixels too wide`);
+  await page.evaluate(() => document.querySelector("#there").append(document.querySelector("tally-reactions")));
+  await isPressed(chip(page, "❤️"));
+  await chip(page, "❤️").click();
+  await has(page, "❤️", "0 votes");
+  await page.evaluate(() => document.documentElement.setAttribute("lang", "de"));
+  await page.getByRole("group", { name: "Reaktionen" }).waitFor();
+  await has(page, "❤️", "0 Stimmen");
+  assert.deepEqual(page.errors, []);
+});

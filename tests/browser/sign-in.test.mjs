@@ -1,0 +1,95 @@
+// Servers that take votes from known voters alone, on pages that do not know the voter yet.
+import assert from "node:assert/strict";
+import { createHmac } from "node:crypto";
+import { readFile } from "node:fs/promises";
+import { after, before, test } from "node:test";
+import { Server, close, eventually, heard, hears, hostElements, isPressed, isReleased, open, person, shows } from "./harness.mjs";
+
+before(open);
+after(close);
+
+const secret = "a-secret-of-these-tests-and-of-nothing-else";
+const closed = { TALLY_OPEN: "admin", TALLY_JWT_SECRET: secret, TALLY_JWT_AUDIENCE: "votes", TALLY_JWT_ISSUER: "news" };
+const encoded = (part) => Buffer.from(JSON.stringify(part)).toString("base64url");
+function tokenOf(sub, lastsSeconds = 3600) {
+  const signed = `${encoded({ alg: "HS256", typ: "JWT" })}.${encoded({ sub, aud: "votes", iss: "news", exp: Math.floor(Date.now() / 1000) + lastsSeconds })}`;
+  return `${signed}.${createHmac("sha256", secret).update(signed).digest("base64url")}`;
+}
+const needsSignIn = (page) => page.locator(":is(tally-vote, tally-poll)[sign-in]");
+
+test("a press by an unknown voter asks to sign in, tells the page, and votes once the page has a token", async () => {
+  const server = await Server.start(closed);
+  const item = await server.newItem({ name: "Members" });
+  const poll = await server.newPoll({ title: "Members?" });
+  const page = await person();
+  await hears(page, "tally-sign-in");
+  await hears(page, "tally-error");
+  await page.goto(hostElements("members", `<tally-vote item="${item}"></tally-vote><tally-poll poll="${poll.id}"></tally-poll>`, { server }));
+  const up = page.getByRole("button", { name: "Vote up: Members" });
+  const soup = page.getByRole("button", { name: /^Soup/ });
+  await up.click();
+  await page.locator("tally-vote[sign-in]").getByText("Sign in to vote.").waitFor();
+  await soup.click();
+  await page.locator("tally-poll[sign-in]").getByText("Sign in to vote.").waitFor();
+  const asked = [];
+  page.on("request", (request) => asked.push(request.url()));
+  await up.click();
+  await eventually(async () => (await heard(page, "tally-sign-in")).length === 3);
+  const problems = (await heard(page, "tally-sign-in")).map(({ problem }) => problem?.type ?? null);
+  assert.deepEqual(problems, ["/problems/credential-missing", "/problems/credential-missing", null]);
+  assert.deepEqual(asked.filter((url) => url.includes("/votes")), [], "a press that can only be refused was sent");
+  assert.deepEqual(await heard(page, "tally-error"), []);
+  await isReleased(up);
+
+  await page.evaluate(async ([script, token]) => (await import(script)).configure({ token: () => token }), [`${server.base}/embed.js`, tokenOf("ada")]);
+  await eventually(async () => (await needsSignIn(page).count()) === 0);
+  assert.equal(await page.getByText("Sign in to vote.").count(), 0);
+  await up.click();
+  await isPressed(up);
+  await soup.click();
+  await isPressed(soup);
+  const held = await server.call("GET", `/v1/votes?voter_id=ada&items=${item}&polls=${poll.id}`, undefined, { authorization: `Bearer ${tokenOf("ada")}` });
+  assert.equal(held.votes.length, 2);
+  await server.end();
+});
+
+test("the script of docs/embed.md signs a voter in at the first press, and the next one votes", async () => {
+  const guide = await readFile(new URL("../../docs/embed.md", import.meta.url), "utf8");
+  const script = /```html\n(<script type="module">\nimport [^`]*tally-sign-in.*?)```/s.exec(guide)[1];
+  const server = await Server.start(closed);
+  const item = await server.newItem({ name: "Guide" });
+  const page = await person();
+  await page.route("**/login", (route) => route.fulfill({ body: tokenOf("ada") }));
+  await page.goto(hostElements("guide", `<tally-vote item="${item}"></tally-vote>`, { server, head: script.replace("https://votes.example.org", server.base) }));
+  const up = page.getByRole("button", { name: "Vote up: Guide" });
+  const login = page.waitForResponse("**/login");
+  await up.click();
+  await login;
+  await eventually(async () => (await needsSignIn(page).count()) === 0);
+  await up.click();
+  await isPressed(up);
+  assert.deepEqual(page.errors, []);
+  await server.end();
+});
+
+test("a page whose function has no token yet, or one that has expired, votes as soon as it has a good one", async () => {
+  const server = await Server.start(closed);
+  const item = await server.newItem({ name: "Session" });
+  const page = await person();
+  await hears(page, "tally-sign-in");
+  const head = `<script type="module">import { configure } from "${server.base}/embed.js"; globalThis.session = null; configure({ token: async () => globalThis.session });</script>`;
+  await page.goto(hostElements("session", `<tally-vote item="${item}"></tally-vote>`, { server, head }));
+  const up = page.getByRole("button", { name: "Vote up: Session" });
+  for (const [session, times] of [[null, 1], [tokenOf("ada", -3600), 2]]) {
+    await page.evaluate((session) => (globalThis.session = session), session);
+    await up.click();
+    await eventually(async () => (await heard(page, "tally-sign-in")).length === times);
+    await page.locator("tally-vote[sign-in]").getByText("Sign in to vote.").waitFor();
+  }
+  await page.evaluate((session) => (globalThis.session = session), tokenOf("ada"));
+  await up.click();
+  await shows(page, "Your vote counts.");
+  await isPressed(up);
+  assert.equal(await needsSignIn(page).count(), 0);
+  await server.end();
+});
