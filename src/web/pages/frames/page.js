@@ -47,7 +47,9 @@ async function again() {
 if (accent) colour(accent);
 if (parent !== window) new ResizeObserver(sendHeight).observe(document.documentElement);
 document.addEventListener("tally-counts", ({ detail }) => (document.getElementById("title").textContent = document.title = detail.title ?? detail.name));
-document.addEventListener("tally-error", ({ detail }) => {
-  if (/\/credential-(missing|not-valid)$/.test(detail.problem?.type ?? "") && isCookieLost()) document.getElementById("own").hidden = false;
-});
+for (const name of ["tally-error", "tally-sign-in"]) {
+  document.addEventListener(name, ({ detail }) => {
+    if (/\/credential-(missing|not-valid)$/.test(detail?.problem?.type ?? "") && isCookieLost()) document.getElementById("own").hidden = false;
+  });
+}
 if (has === "unknown") setTimeout(again, AGAIN_MS);
