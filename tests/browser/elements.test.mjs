@@ -121,7 +121,7 @@ test("a vote with a token is the vote of the voter whom it names; each anonymous
   const plain = hostElements("nobody", elements, { server });
   // The guide's own script.
   const script = /```html\n(<script type="module">\nimport.*?)```/s.exec(guide)[1];
-  const configured = script.replace("https://votes.example.org", server.base).replace('(await fetch("/my-token")).text()', JSON.stringify(token));
+  const configured = script.replace("https://votes.example.org", server.base).replace('await fetch("/my-token")', `{ ok: true, text: () => ${JSON.stringify(token)} }`);
   assert.ok(configured.includes(server.base) && configured.includes(token), configured);
   const named = hostElements("somebody", elements, { server, head: configured });
   const up = (page, name) => page.getByRole("button", { name: `Vote up: ${name}` });

@@ -165,7 +165,7 @@ test("an operator creates an item and a poll", async () => {
   const made = await tally.call("GET", "/v1/items/key:brass");
   assert.deepEqual([made.name, made.down_votes], ["Trumpets", false]);
 
-  await tabTo(page, page.locator("summary", { hasText: "Create a poll" }));
+  await tabTo(page, page.locator("summary", { hasText: /^Create a poll$/ }));
   await press(page, "Enter");
   await write(poll, "Title", "Which brass?");
   await tabTo(page, poll.getByLabel("Choices, one on each line"));

@@ -53,6 +53,34 @@ test("a press by an unknown voter asks to sign in, tells the page, and votes onc
   await server.end();
 });
 
+test("a guest of a page whose function gives no token stays the voter of the cookie, also after a reload and a login", async () => {
+  const server = await Server.start({ ...closed, TALLY_OPEN: "visitors,admin", TALLY_COOKIE_KEYS: "ab".repeat(32) });
+  const item = await server.newItem({ name: "Guests" });
+  const page = await person();
+  const address = hostElements("guests", `<tally-vote item="${item}"></tally-vote>`, {
+    server,
+    head: `<script type="module">import { configure } from "${server.base}/embed.js"; globalThis.token = ""; configure({ token: () => globalThis.token });</script>`,
+  });
+  const up = page.getByRole("button", { name: "Vote up: Guests" });
+  await page.goto(address);
+  await up.click();
+  await isPressed(up);
+  await page.reload();
+  await isPressed(up);
+  const say = (token) => page.evaluate(async ([script, token]) => {
+    globalThis.token = token;
+    (await import(script)).configure({ token: () => globalThis.token });
+  }, [`${server.base}/embed.js`, token]);
+  await say(tokenOf("ada"));
+  await isReleased(up);
+  await say("");
+  await isPressed(up);
+  await up.click();
+  await isReleased(up);
+  assert.equal((await server.call("GET", `/v1/items/${item}`)).vote_count, 0);
+  await server.end();
+});
+
 test("the script of docs/embed.md signs a voter in at the first press, and the next one votes", async () => {
   const guide = await readFile(new URL("../../docs/embed.md", import.meta.url), "utf8");
   const script = /```html\n(<script type="module">\nimport [^`]*tally-sign-in.*?)```/s.exec(guide)[1];

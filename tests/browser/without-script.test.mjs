@@ -25,7 +25,7 @@ async function words(page, path) {
   await page.locator("tally-poll button").first().waitFor();
   // The ballot's field is nothing to read.
   const shown = () => page.locator("tally-poll").evaluate((poll) =>
-    [...poll.shadowRoot.children].filter((one) => !one.querySelector("input")).map((one) => one.innerText ?? "").join(" "));
+    [...poll.shadowRoot.children].filter((one) => !one.querySelector("input") && one.getClientRects().length > 0).map((one) => one.innerText ?? "").join(" "));
   return { title, titleThen: await page.locator("h1").innerText(), before: plain(before), shown: async () => plain(await shown()) };
 }
 

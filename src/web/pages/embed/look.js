@@ -1,7 +1,7 @@
 // All colours come from the page's own text colour, which fits the page's background whatever the page is built with.
 // A browser without color-mix() shows the plain ones. On the page's accent stands black or white, whichever is read
 // better. Lengths follow the text's size, not the page's `rem`. A message lies over what is below: nothing moves when it
-// comes or goes.
+// comes or goes. Each text is in its own direction (-1, not 1-), but begins where the page's texts begin.
 const sheet = new CSSStyleSheet();
 sheet.replaceSync(`
 :host { display: block; color: var(--tally-ink, inherit); line-height: 1.4; --round: var(--tally-radius, 0.75em); --target: clamp(36px, 2.75em, 64px);
@@ -17,7 +17,7 @@ sheet.replaceSync(`
 :host([hidden]), [hidden], slot:not([name]) ~ * { display: none !important; }
 * { box-sizing: border-box; }
 [part~="count"], [part~="share"] { font-variant-numeric: tabular-nums; }
-[part="buttons"] [part~="count"], :host(tally-count) [part~="count"] { direction: ltr; unicode-bidi: isolate; } /* -1, not 1- */
+[part="buttons"] [part~="count"], :host(tally-count) [part~="count"] { direction: ltr; unicode-bidi: isolate; }
 [part="box"] { display: flex; flex-wrap: wrap; gap: 0.25em 1em; align-items: center; }
 [part="name"] { flex: 1 1 8em; min-width: 0; overflow-wrap: anywhere; }
 [part="buttons"] { display: flex; align-items: center; gap: 0.25em; margin-inline-start: auto; }
@@ -64,9 +64,8 @@ input { width: 100%; min-height: var(--target); padding: 0 0.75em; font: inherit
 [part="box"] [part="sure"] { flex-basis: 100%; margin: 0; }
 [part="vote"], [part="cancel"] { min-height: var(--target); padding-inline: 1em; }
 [part="vote"] { color: var(--on-accent); background: var(--accent); border-color: var(--edge); }
-/* Each text is in its own direction, but begins where the page's texts begin. */
 [part="note"], [part="message"], [part="figures"] [part~="count"] { unicode-bidi: plaintext; }
-[part="title"], [part="name"], [part="choice-name"], [part="note"], [part="message"], input { text-align: -webkit-match-parent; text-align: match-parent; }
+[dir="auto"], [part="note"], [part="message"], input { text-align: -webkit-match-parent; text-align: match-parent; }
 input { direction: ltr; }
 .unseen { position: absolute; width: 1px; height: 1px; margin: -1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
 :host([stale]) [part~="count"], :host([stale]) [part~="share"] { text-decoration: underline dotted; text-underline-offset: 0.2em; }
@@ -133,5 +132,5 @@ const foot = () => {
 // the page's.
 const speakAs = (root, { tag, page }) => {
   for (const one of root.children) if (one.localName !== "slot") one.lang = tag;
-  for (const one of root.querySelectorAll('[part~="title"], [part~="name"], [part~="choice-name"], .legend span')) one.lang = page;
+  for (const one of root.querySelectorAll("[dir=auto]")) one.lang = page;
 };

@@ -3,24 +3,26 @@
 const voter = {
   known: null,
   asked: null,
+  isKept: false, // between visits
   forget() {
+    if (this.isKept) keep(null);
     this.known = null;
-    if (!settings.token) keep(null);
   },
-  // Without asking the server: null for a browser that has not voted yet.
-  remembered() {
-    if (this.known || settings.token) return this.known;
+  // Without asking the server: null for a browser that has not voted yet. A token names a voter of its own; a page
+  // whose function returns none has a guest, who is remembered.
+  async remembered() {
+    if (this.known || (await settings.token?.())) return this.known;
     try {
-      this.known = JSON.parse(localStorage.getItem(STORED_VOTER));
-      if (typeof this.known?.id !== "string") this.known = null;
+      const kept = JSON.parse(localStorage.getItem(STORED_VOTER));
+      if (typeof kept?.id === "string") [this.known, this.isKept] = [kept, true];
     } catch {
-      this.known = null;
+      // Without storage, each visit has its own voter.
     }
     return this.known;
   },
   // Asks once for a page, and for all tabs: two answers would be two voters, and two votes.
   async identify() {
-    if (this.remembered()) return this.known;
+    if (await this.remembered()) return this.known;
     this.asked ??= oneTabAtATime(() => this.make()).finally(() => (this.asked = null));
     return this.asked;
   },
@@ -36,7 +38,7 @@ const voter = {
     return ask("POST", "/v1/voter", {});
   },
   async make() {
-    if (this.remembered()) return this.known;
+    if (await this.remembered()) return this.known;
     const { token } = settings;
     let known;
     try {
@@ -48,8 +50,8 @@ const voter = {
       known = { id: "page-" + Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join(""), own: false };
     }
     if (settings.token !== token) return this.make(); // the voter has changed meanwhile
-    this.known = known;
-    if (!token) keep(known);
+    [this.known, this.isKept] = [known, !(await token?.())];
+    if (this.isKept) keep(known);
     return known;
   },
 };

@@ -185,11 +185,12 @@ const watch = {
   },
   // Asks for the votes of this browser's voter, in one request for the whole page.
   async held() {
-    const known = voter.remembered();
+    let known = null;
     const of = (kind) => this.wanted(kind).listed.filter((reference) => [...this[kind].get(reference)].some((one) => one.wantsHeld));
     const [items, polls] = [of("items").slice(0, HELD_LIMIT_ITEMS), of("polls").slice(0, HELD_LIMIT_POLLS)];
     if (items.length === 0 && polls.length === 0) return;
     try {
+      known = await voter.remembered();
       // A voter who has not voted yet holds nothing. With a token, the voter may have voted.
       if (!known && !(await settings.token?.())) return;
       const query = new URLSearchParams({ voter_id: (known ?? (await voter.identify())).id });
@@ -203,7 +204,7 @@ const watch = {
       else this.held();
     } catch (error) {
       // The browser keeps its own name: some of the items may be open to it.
-      if (known?.own && !settings.token && [401, 403].includes(error.status)) voter.forget();
+      if (known?.own && voter.isKept && [401, 403].includes(error.status)) voter.forget();
     }
   },
   hold(votes) {

@@ -188,6 +188,9 @@ impl Display for Results<'_> {
         if let Some(voters) = poll.voter_count {
             write!(out, "{}. ", Plural(voters, "voter"))?;
         }
+        if poll.max_choices != Some(1) && poll.choices.iter().any(|choice| choice.share.is_some()) {
+            out.write_str("Percentages are of votes. ")?;
+        }
         let when = match poll.state {
             "closed" if poll.r#final => ("Final since", poll.closes_at),
             "closed" => ("Closed", poll.closes_at),
