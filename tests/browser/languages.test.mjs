@@ -264,6 +264,7 @@ test("why a vote is refused is in the page's language, also where only the serve
     await page.goto(hostElements(`refused-${language}`, `<tally-vote item="${full}"></tally-vote><tally-vote item="${other}"></tally-vote>`, { html: html(language) }));
     await page.evaluate(() => addEventListener("tally-error", ({ detail }) => (globalThis.failed = detail.message)));
     const votes = page.locator("tally-vote");
+    await page.locator("tally-vote[full]").waitFor();
     await votes.nth(0).locator('[part~="up"]').press("Enter"); // disabled, and still says why
     await hasText(votes.nth(0).locator('[part="message"]'), text(words[language] ? language : "en", "full"));
     await votes.nth(1).locator('[part~="up"]').click();
