@@ -36,7 +36,7 @@ test("a poll has the same title, choices, counts, shares and notes with script a
     [{ title: "New" }, [], "0 voters."],
     [{ title: "One of two" }, [["ada", 0], ["bob", 0], ["cy", 1]], "2 votes 67%"],
     [{ title: "Two of three", choices: ["Soup", "Salad", "Stew"], max_choices: 2, closes_at: later }, [["ada", 0, 2]], "Closes TIME. Choose up to 2."],
-    [{ title: "Any", max_choices: 0 }, [["ada", 0, 1]], "1 voter. Choose as many as you like."],
+    [{ title: "Any", max_choices: 0 }, [["ada", 0, 1]], "1 voter. Percentages are of votes. Choose as many as you like."],
     [{ title: "Hidden", results_before_close: false, closes_at: later }, [["ada", 1]], "Soup Salad Closes TIME. Results show when it closes."],
     [{ title: "Early", opens_at: later, results_before_close: false, closes_at: "2031-01-01T00:00:00Z" }, [], "Opens TIME. Results show when it closes."],
     [{ title: "Over", closes_at: "2020-01-01T00:00:00Z", max_choices: 2 }, [], "0 voters. Final since TIME."],
