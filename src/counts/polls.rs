@@ -57,11 +57,14 @@ impl PollCount {
     }
 }
 
+/// A poll and its choices.
+type PollRead = (Poll, Vec<ItemId>);
+
 /// The final counts of a poll that has closed.
 pub struct FinalCounts {
     pub counts: HashMap<ItemId, Count>,
     /// The poll and its choices, as they were read behind the last vote. `None`: its choices were known.
-    pub read: Option<(Poll, Vec<ItemId>)>,
+    pub read: Option<PollRead>,
 }
 
 impl CountReader {
@@ -76,20 +79,20 @@ impl CountReader {
     /// for them, as in [`CountReader::poll`]. Each id may be given once.
     pub async fn polls(&self, ids: &[PollId]) -> Result<(Vec<PollCount>, Vec<ItemCount>), LedgerError> {
         let mut found = self.ledger.polls(ids).await?;
-        let mut finals = HashMap::new();
-        let mut are_final = HashSet::new();
-        for one in found
-            .iter_mut()
-            .filter(|(poll, _)| poll.state == PollState::Closed)
-        {
-            if let Some(final_counts) = self.final_counts(one.0.id, None).await? {
-                are_final.insert(one.0.id);
-                finals.extend(final_counts.counts);
-                if let Some(read) = final_counts.read {
-                    *one = read;
-                }
+        let mut are_final: Vec<PollId> = Vec::new();
+        for (poll, _) in found.iter().filter(|(poll, _)| poll.state == PollState::Closed) {
+            if self.ledger.is_final(poll.id).await? {
+                are_final.push(poll.id);
             }
         }
+        let (read_again, finals) = self.read_final(&are_final).await?;
+        let mut read_again: HashMap<PollId, _> = read_again.into_iter().map(|one| (one.0.id, one)).collect();
+        for one in &mut found {
+            if let Some(read) = read_again.remove(&one.0.id) {
+                *one = read;
+            }
+        }
+        let are_final: HashSet<PollId> = are_final.into_iter().collect();
         let choices: Vec<ItemId> = found.iter().flat_map(|(_, items)| items).copied().collect();
         let items = self.ledger.items_by_id(&choices).await?;
         let is_counted = |poll: &Poll| poll.shows_counts() && !are_final.contains(&poll.id);
@@ -136,22 +139,34 @@ impl CountReader {
         poll: PollId,
         known: Option<&[ItemId]>,
     ) -> Result<Option<FinalCounts>, LedgerError> {
-        // In further statements, so that they see all votes, and choices, that were waited for.
-        let mut read = None;
-        if known.is_none() {
-            if !self.ledger.is_final(poll).await? {
-                return Ok(None);
+        let (read, counts) = match known {
+            Some(choices) => (None, self.exact(choices).await?),
+            None if self.ledger.is_final(poll).await? => {
+                let (mut read, counts) = self.read_final(&[poll]).await?;
+                (read.pop(), counts)
             }
-            read = self.ledger.polls(&[poll]).await?.pop();
+            None => return Ok(None),
+        };
+        Ok(Some(FinalCounts { counts, read }))
+    }
+
+    /// Polls that are known to be final, with their choices, and the counts of these. In further statements than those
+    /// that waited, so that they see all votes and choices that were waited for.
+    async fn read_final(
+        &self,
+        polls: &[PollId],
+    ) -> Result<(Vec<PollRead>, HashMap<ItemId, Count>), LedgerError> {
+        if polls.is_empty() {
+            return Ok(Default::default());
         }
-        let of_read = read.as_ref().map(|(_, choices)| choices.as_slice());
-        let exact = self
-            .ledger
-            .exact_counts(known.or(of_read).unwrap_or_default())
-            .await?;
-        Ok(Some(FinalCounts {
-            counts: exact.into_iter().map(|one| (one.item_id, one.count)).collect(),
-            read,
-        }))
+        let read = self.ledger.polls(polls).await?;
+        let choices: Vec<ItemId> = read.iter().flat_map(|(_, items)| items).copied().collect();
+        let counts = self.exact(&choices).await?;
+        Ok((read, counts))
+    }
+
+    async fn exact(&self, items: &[ItemId]) -> Result<HashMap<ItemId, Count>, LedgerError> {
+        let exact = self.ledger.exact_counts(items).await?;
+        Ok(exact.into_iter().map(|one| (one.item_id, one.count)).collect())
     }
 }

@@ -26,6 +26,8 @@ async function project(packages, files) {
   const { files: parts } = JSON.parse(await readFile(join(client, "package.json"), "utf8"));
   const own = join(folder, "node_modules/tally-client");
   for (const part of ["package.json", ...parts.filter((part) => part !== "dist")]) await cp(join(client, part), join(own, part), { recursive: true });
+  // The client is not built here. This is all of dist that the elements' types read.
+  await cp(join(client, "src/schema.d.ts"), join(own, "dist/cjs/schema.d.ts"));
   for (const [name, text] of Object.entries(files)) await writeFile(join(folder, name), text);
   return folder;
 }

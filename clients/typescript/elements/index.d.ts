@@ -3,7 +3,7 @@
  * Importing this file gives `document.querySelector`, `document.createElement` and `addEventListener` their types. For
  * TSX, import the file of the framework instead, such as `tally-client/elements/react`.
  */
-import type { components } from "../src/schema.js";
+import type { components } from "../dist/cjs/schema.js";
 
 type Schemas = components["schemas"];
 

@@ -60,7 +60,7 @@ async function runWithEach(file: string, environment: Record<string, string> = {
 function clone(name: string): string {
     const copy = join(temporary, name);
     mkdirSync(copy);
-    for (const part of ["src", "scripts", "package.json", "README.md", "tsconfig.json", "tsconfig.cjs.json"]) {
+    for (const part of ["src", "scripts", "elements", "package.json", "README.md", "tsconfig.json", "tsconfig.cjs.json"]) {
         cpSync(join(folder, part), join(copy, part), { recursive: true });
     }
     return copy;
@@ -78,10 +78,12 @@ test("a package is packed from a folder in which nothing is built, and not witho
         { filename: string; files: { path: string }[] },
     ];
     const files = packed.files.map(({ path }) => path);
-    for (const file of ["README.md", "dist/index.js", "dist/index.d.ts", "dist/cjs/index.js", "dist/cjs/index.d.ts", "dist/schema.d.ts", "dist/cjs/schema.d.ts"]) {
-        assert.ok(files.includes(file), `${file} is in ${files.join(" ")}`);
+    for (const file of ["index.js", "index.d.ts", "cjs/index.js", "cjs/index.d.ts", "schema.d.ts", "cjs/schema.d.ts"]) {
+        assert.ok(files.includes(`dist/${file}`), `dist/${file} is in ${files.join(" ")}`);
     }
-    assert.deepEqual(files.filter((file) => !/^(dist\/|package\.json$|README\.md$)/.test(file)), []);
+    const elements = ["index.d.ts", "package.json", "preact.d.ts", "react.d.ts", "solid.d.ts"];
+    const asWritten = ["README.md", "package.json", ...elements.map((name) => `elements/${name}`)];
+    assert.deepEqual(files.filter((file) => !file.startsWith("dist/")).sort(), asWritten.sort());
 
     cpSync(join(folder, "test/package"), consumer, { recursive: true });
     writeFileSync(join(consumer, "package.json"), '{ "private": true }\n');
@@ -111,6 +113,8 @@ const STRICT = {
     typeRoots: [join(folder, "node_modules/@types")],
 };
 
+const BROWSERS = { lib: ["es2022", "dom", "dom.iterable"], types: [] };
+
 /** Compiles a program in the consumer's folder. Returns the folder of what is made. */
 function compile(name: string, files: string[], options: object): string {
     const config = { compilerOptions: { ...STRICT, ...options, rootDir: ".", outDir: name }, files };
@@ -133,8 +137,22 @@ test("its types are whole with those of browsers alone, and with those of Node a
     const { as: _, ...options } = PROJECTS["node16-esm"];
     const isWhole = { ...options, skipLibCheck: false, noEmit: true };
     writeFileSync(join(consumer, "whole.mts"), 'export { Tally } from "tally-client";\n');
-    compile("browsers", ["whole.mts"], { ...isWhole, lib: ["es2022", "dom", "dom.iterable"], types: [] });
+    compile("browsers", ["whole.mts"], { ...isWhole, ...BROWSERS });
     compile("node", ["whole.mts"], isWhole);
+});
+
+test("the types of the elements are found, however TypeScript finds packages", () => {
+    const program = `
+import type { TallyEventDetails } from "tally-client/elements";
+const name: string | undefined = document.querySelector("tally-vote")?.dataset["name"];
+const voted = (detail: TallyEventDetails["tally-counts"]): number => detail.id;
+void [name, voted];
+`;
+    for (const [name, { as, ...options }] of Object.entries(PROJECTS)) {
+        const file = `elements.${as}`;
+        writeFileSync(join(consumer, file), program);
+        compile(`elements-${name}`, [file], { ...options, ...BROWSERS, skipLibCheck: false, noEmit: true });
+    }
 });
 
 /** What the snippets in the README use and do not say. */

@@ -20,7 +20,7 @@ use crate::ledger::{LedgerError, Overtaken, UnfitDatabase};
 /// memory: by calculation 130 MB for a million sums.
 pub const ROLL_UP_LIMIT_IDS: i64 = 1_000_000;
 
-/// About how many ids a row of `vote_time` is for: reports on some time read up to twice as many votes too many.
+/// About how many ids a row of `vote_time` is for: a report on some time may read as many votes too many at either end.
 const VOTE_TIME_LIMIT_IDS: i64 = 65_536;
 
 /// How far the roll-up is.

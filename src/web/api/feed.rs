@@ -8,7 +8,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::counts::PollCount;
-use crate::domain::{ItemId, PollId, Reference};
+use crate::domain::{ItemId, PollId};
 use crate::web::access::Caller;
 use crate::web::api::held_votes::{HeldAsked, HeldQuery};
 use crate::web::api::items;
@@ -82,23 +82,16 @@ pub async fn show(
     _place: ListPlace,
 ) -> Result<HttpResponse, Problem> {
     let asked = query.0.into_asked()?;
-    let is_by_key = asked.items.iter().any(Reference::is_key) || asked.polls.iter().any(Reference::is_key);
     state
         .ledger
-        .in_one_run(is_by_key, read(&caller, &state, &asked))
+        .in_one_run(asked.is_by_key(), read(&caller, &state, &asked))
         .await
 }
 
 problems!(ShowProblems: ADDRESSES, CALLERS, STORES; NotYourVote, TooManyLists, TooManyListsOfAddress);
 
 async fn read(caller: &Caller, state: &AppState, asked: &HeldAsked) -> Result<HttpResponse, Problem> {
-    let item_ids = state.references.find_items(&asked.items).await?;
-    let item_ids: Vec<Option<ItemId>> = item_ids.into_iter().map(|item| Some(item?.id)).collect();
-    let mut poll_ids: Vec<Option<PollId>> = Vec::with_capacity(asked.polls.len());
-    for poll in &asked.polls {
-        let found = state.references.find_poll(poll).await?;
-        poll_ids.push(found.map(|poll| poll.id));
-    }
+    let (item_ids, poll_ids) = asked.find(state).await?;
     let items: Vec<ItemId> = item_ids.iter().flatten().copied().collect();
     let mut polls: Vec<PollId> = poll_ids.iter().flatten().copied().collect();
     state

@@ -6,6 +6,7 @@ use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::domain::{ItemId, PollId, Reference, VoteId, VoterId};
+use crate::ledger::LedgerError;
 use crate::web::access::Caller;
 use crate::web::api::state::AppState;
 use crate::web::describe::{problems, values};
@@ -57,6 +58,26 @@ impl HeldQuery {
         })
     }
 }
+
+impl HeldAsked {
+    /// Returns whether something is named by its own key.
+    pub(in crate::web) fn is_by_key(&self) -> bool {
+        self.items.iter().any(Reference::is_key) || self.polls.iter().any(Reference::is_key)
+    }
+
+    /// Finds the items and the polls, in the order of the query. `None`: there is no such one.
+    pub(in crate::web) async fn find(&self, state: &AppState) -> Result<FoundIds, LedgerError> {
+        let items = state.references.find_items(&self.items).await?;
+        let mut polls = Vec::with_capacity(self.polls.len());
+        for poll in &self.polls {
+            polls.push(state.references.find_poll(poll).await?.map(|poll| poll.id));
+        }
+        Ok((items.into_iter().map(|item| Some(item?.id)).collect(), polls))
+    }
+}
+
+/// The ids of the items and of the polls that a query names.
+type FoundIds = (Vec<Option<ItemId>>, Vec<Option<PollId>>);
 
 /// The votes that a voter holds.
 #[derive(Serialize, ToSchema)]
@@ -121,20 +142,16 @@ pub async fn list(
     query: Query<HeldQuery>,
 ) -> Result<HttpResponse, Problem> {
     let asked = query.0.into_asked()?;
-    let is_by_key = asked.items.iter().any(Reference::is_key) || asked.polls.iter().any(Reference::is_key);
     state
         .ledger
-        .in_one_run(is_by_key, read(&caller, &state, &asked))
+        .in_one_run(asked.is_by_key(), read(&caller, &state, &asked))
         .await
 }
 
 async fn read(caller: &Caller, state: &AppState, asked: &HeldAsked) -> Result<HttpResponse, Problem> {
-    let items = state.references.find_items(&asked.items).await?;
-    let items: Vec<ItemId> = items.into_iter().flatten().map(|item| item.id).collect();
-    let mut polls: Vec<PollId> = Vec::with_capacity(asked.polls.len());
-    for poll in &asked.polls {
-        polls.extend(state.references.find_poll(poll).await?.map(|poll| poll.id));
-    }
+    let (items, polls) = asked.find(state).await?;
+    let items: Vec<ItemId> = items.into_iter().flatten().collect();
+    let polls: Vec<PollId> = polls.into_iter().flatten().collect();
     state
         .voting
         .authorize_on_all(&items, &polls, caller, &asked.voter_id)

@@ -57,7 +57,7 @@ impl Has {
 }
 
 /// Reads the item or poll from the path's second part, as it was sent.
-pub(super) fn reference_in<Id: FromStr>(request: &HttpRequest) -> Result<Reference<Id>, Problem> {
+fn reference_in<Id: FromStr>(request: &HttpRequest) -> Result<Reference<Id>, Problem> {
     reference::path_reference(request.uri().path().split('/').nth(2).unwrap_or_default())
 }
 
@@ -88,8 +88,18 @@ pub(super) async fn poll(state: &AppState, reference: &Reference<PollId>) -> Res
     state.ledger.in_one_run(reference.is_key(), read).await
 }
 
+/// Reads the item of a page's path in time.
+pub(super) async fn item_of(request: &HttpRequest, state: &AppState) -> (Has, Option<ItemCount>) {
+    in_time(async { item(state, &reference_in(request)?).await }).await
+}
+
+/// Reads the poll of a page's path in time.
+pub(super) async fn poll_of(request: &HttpRequest, state: &AppState) -> (Has, Option<PollCount>) {
+    in_time(async { poll(state, &reference_in(request)?).await }).await
+}
+
 /// Waits for what a page contains, and says how much of it there is.
-pub(super) async fn in_time<T>(read: impl Future<Output = Result<T, Problem>>) -> (Has, Option<T>) {
+async fn in_time<T>(read: impl Future<Output = Result<T, Problem>>) -> (Has, Option<T>) {
     match timeout(READ_LIMIT, read).await {
         Ok(Ok(found)) => (Has::All, Some(found)),
         Ok(Err(problem)) if problem.kind().status().is_client_error() => (Has::Nothing, None),

@@ -1,27 +1,25 @@
 //! Errors as `application/problem+json` (RFC 9457).
 //!
 //! - `kinds`: the table of problem types.
+//! - `answer`: a problem as the answer to a request.
 //! - `causes`: the problems for errors of other modules.
 //! - `votes`: problems of requests that vote.
 //! - `explanations`: docs/problems.md, which explains each type.
 
+mod answer;
 mod causes;
 mod explanations;
 mod kinds;
 mod votes;
 
-use actix_web::http::StatusCode;
 use std::time::Duration;
 
-use actix_web::http::header::{self, HeaderName, HeaderValue};
-use actix_web::{HttpResponse, ResponseError};
 use serde::Serialize;
-use utoipa::openapi::schema::Type;
-use utoipa::openapi::{ObjectBuilder, RefOr, Schema};
-use utoipa::{PartialSchema, ToSchema};
+use utoipa::ToSchema;
 
 use crate::domain::{ArchiveId, Scope, Throttle, ThrottledBy};
-use crate::web::limits::{RETRY_AFTER_SECONDS, UNCREDENTIALED_LIMIT_BALLOTS};
+use crate::web::limits::UNCREDENTIALED_LIMIT_BALLOTS;
+pub use crate::web::problem::answer::{Body, method_not_allowed, not_found};
 pub(in crate::web) use crate::web::problem::explanations::{DOCUMENT, example, meaning, sections};
 pub use crate::web::problem::kinds::Kind;
 pub use crate::web::problem::votes::VoteProblem;
@@ -32,9 +30,6 @@ const SIGN_IN_AGAIN: &str = "Your sign-in is not valid here. Sign in again.";
 const BUSY: &str = "The server cannot answer right now. Try again in a moment.";
 /// The same of a vote.
 const NOT_STORED: &str = "The vote is not stored. Try again in a moment.";
-
-static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
-static RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
 /// Whether a vote without an acknowledgement is stored. It tells an anonymous voter whether a retry is safe.
 /// A 4xx answer does not have it: such a vote is never stored.
@@ -76,57 +71,6 @@ struct Throttled {
     /// The seconds until its window ends, rounded up, so that a client that waits so long is not too early.
     retry_after_seconds: u64,
 }
-
-/// What is wrong with a request, and what would be right (RFC 9457).
-#[derive(Serialize, ToSchema)]
-#[schema(as = Problem)]
-pub struct Body<'a> {
-    /// The problem type: an address on the answering server that explains it.
-    #[schema(value_type = ProblemType)]
-    r#type: &'static str,
-    /// The title, which is the same in each answer of a type.
-    title: &'static str,
-    /// The HTTP status of the answer.
-    #[schema(minimum = 400, maximum = 599)]
-    status: u16,
-    /// What is wrong this time, and what would be right. The wording may change.
-    detail: &'a str,
-    /// More for whoever writes the program: the names of fields, requests and settings. A problem with a hint has a
-    /// `detail` that may be shown to a voter.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    hint: Option<&'a str>,
-    /// The part of the request that is wrong: a field, a parameter, a header, `body` or `query`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    field: Option<&'a str>,
-    /// Only for a vote that got 503: whether it is stored.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Stored)]
-    stored: Option<Stored>,
-    /// The number of seconds after which a retry makes sense.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false, minimum = 1)]
-    retry_after_seconds: Option<u64>,
-}
-
-/// The `type` of a problem, for the schema.
-pub(in crate::web) struct ProblemType;
-
-impl PartialSchema for ProblemType {
-    fn schema() -> RefOr<Schema> {
-        // No enumeration: a generated client would then fail at a type that a later Tally adds.
-        ObjectBuilder::new()
-            .schema_type(Type::String)
-            .examples(Kind::ALL.iter().map(|kind| kind.address()))
-            .description(Some(
-                "The address of what explains a problem type. More types may follow.",
-            ))
-            .into()
-    }
-}
-
-impl ToSchema for ProblemType {}
 
 impl Problem {
     /// Makes a problem of this type. `detail` says what would be right.
@@ -367,7 +311,7 @@ impl Problem {
         Self::new(Kind::BodyTooLarge, detail)
     }
 
-    pub fn body_too_slow(limit: std::time::Duration) -> Self {
+    pub fn body_too_slow(limit: Duration) -> Self {
         let detail = format!("The body must arrive within {} s.", limit.as_secs());
         Self::new(Kind::BodyTooSlow, detail)
     }
@@ -418,87 +362,8 @@ impl Problem {
         }
     }
 
-    /// The client may retry after [`RETRY_AFTER_SECONDS`].
+    /// The client may retry after [`RETRY_AFTER_SECONDS`](crate::web::limits::RETRY_AFTER_SECONDS).
     pub(in crate::web) fn unavailable(hint: &str) -> Self {
         Self::for_voters(Kind::Unavailable, BUSY, hint)
     }
-
-    /// Returns the body of the answer as JSON.
-    pub fn body(&self) -> String {
-        serde_json::to_string(&self.to_body()).unwrap_or_default()
-    }
-
-    /// The body of the answer.
-    pub fn to_body(&self) -> Body<'_> {
-        Body {
-            r#type: self.kind.address(),
-            title: self.kind.title(),
-            status: self.kind.status().as_u16(),
-            detail: &self.detail,
-            hint: self.hint.as_deref(),
-            field: self.field.as_deref(),
-            stored: self.stored,
-            retry_after_seconds: self.throttled.map(|of| of.retry_after_seconds),
-        }
-    }
-
-    /// Returns the answer with this body: [`Problem::body`], or a body with more members.
-    pub(in crate::web) fn answer_with(&self, body: String) -> HttpResponse {
-        let status = self.kind.status();
-        let mut response = HttpResponse::build(status);
-        let waits = [Kind::TooManyStreamsOfAddress, Kind::TooManyListsOfAddress];
-        if status == StatusCode::SERVICE_UNAVAILABLE || waits.contains(&self.kind) {
-            response.insert_header((header::RETRY_AFTER, RETRY_AFTER_SECONDS));
-        }
-        if status == StatusCode::UNAUTHORIZED {
-            response.insert_header((header::WWW_AUTHENTICATE, "Bearer realm=\"tally\""));
-        }
-        if let Some(Throttled {
-            throttle,
-            retry_after_seconds,
-        }) = self.throttled
-        {
-            let (limit, window) = (throttle.limit, throttle.interval.as_secs());
-            response
-                .insert_header((header::RETRY_AFTER, retry_after_seconds))
-                .insert_header((
-                    RATELIMIT_POLICY.clone(),
-                    format!("\"{throttle}\";q={limit};w={window}"),
-                ))
-                .insert_header((
-                    RATELIMIT.clone(),
-                    format!("\"{throttle}\";r=0;t={retry_after_seconds}"),
-                ));
-        }
-        if let Some(allow) = self.allow {
-            response.insert_header((header::ALLOW, HeaderValue::from_static(allow)));
-        }
-        response
-            .insert_header((header::CONTENT_TYPE, "application/problem+json"))
-            .body(body)
-    }
-}
-
-impl ResponseError for Problem {
-    fn status_code(&self) -> StatusCode {
-        self.kind.status()
-    }
-
-    fn error_response(&self) -> HttpResponse {
-        self.answer_with(self.body())
-    }
-}
-
-/// Answers for a path that is not in the table of routes.
-pub async fn not_found(request: actix_web::HttpRequest) -> Result<HttpResponse, Problem> {
-    Err(Problem::not_found(request.path()))
-}
-
-/// Answers for a method that the resource does not take.
-pub fn method_not_allowed(allow: &'static str) -> Result<HttpResponse, Problem> {
-    let detail = format!("This resource takes {allow}.");
-    Err(Problem {
-        allow: Some(allow),
-        ..Problem::new(Kind::MethodNotAllowed, detail)
-    })
 }

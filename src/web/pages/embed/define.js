@@ -12,7 +12,7 @@ class Reactions extends Voting {
   clear() {}
   async learned() {
     try {
-      const kit = { ask, asVoter, choose, make, ofVoter, pathOf, setPressed, watch, whyNoReference };
+      const kit = { cast, choose, make, setPressed, watch, whyNoReference };
       fetched ??= import(SERVER + "/assets/reactions.js").then((file) => Object.assign(Reactions.prototype, file.reactions(kit)));
       await fetched;
     } catch (error) {

@@ -233,7 +233,8 @@ class Voting extends Watching {
   }
 }
 
-// Problems in words for voters. For any other problem the server's own words are shown, which are English.
+// Problems in words for voters. For any other problem the server's own words are shown, which are English. What a host
+// page's function for tokens throws is for the page.
 const IN_WORDS = {
   "not-allowed": "credentialMissing",
   throttled: "throttled",
@@ -251,5 +252,5 @@ function inWords(words, error) {
   if (error.problem?.stored === "unknown") return words.text("outcomeUnknown");
   const key = error.word ?? IN_WORDS[slug];
   if (key) return words.text(key);
-  return words.tag.split("-")[0] === "en" ? error.message : words.text("refused");
+  return error.problem && words.tag.split("-")[0] === "en" ? error.message : words.text("refused");
 }

@@ -12,7 +12,7 @@ sheet.replaceSync(`
 `);
 
 // Returns the methods of <tally-reactions>.
-export function reactions({ ask, asVoter, choose, make, ofVoter, pathOf, setPressed, watch, whyNoReference }) {
+export function reactions({ cast, choose, make, setPressed, watch, whyNoReference }) {
   // One emoji. That of an item is watched as an element is.
   class Chip {
     wantsHeld = true;
@@ -151,14 +151,7 @@ export function reactions({ ask, asVoter, choose, make, ofVoter, pathOf, setPres
     async cast(chip, value) {
       const { shown } = chip;
       const reference = chip.id === null ? chip.reference : String(chip.id);
-      const answer = await asVoter((id) => {
-        const own = ofVoter("items", reference, id);
-        return value === 0 ? ask("DELETE", own) : ask("PUT", own, { value });
-      }).catch((error) => {
-        // The server may take anonymous votes. Then each is a vote of its own.
-        if (![401, 403].includes(error.status) || value === 0) throw error;
-        return ask("POST", pathOf("items", reference, "/votes"), {});
-      });
+      const answer = await cast(reference, value);
       const isNew = chip.id === null;
       // A stream may have shown something newer meanwhile.
       if (chip.shown === shown) chip.set({ id: answer.item_id, vote_count: answer.vote_count ?? chip.count });

@@ -93,14 +93,7 @@ class Vote extends Voting {
       // The first vote creates an item that is only a key so far.
       const reference = item.id === null ? this.reference : String(item.id);
       const value = this.value === wanted ? 0 : wanted;
-      const answer = await asVoter((id) => {
-        const own = ofVoter("items", reference, id);
-        return value === 0 ? ask("DELETE", own) : ask("PUT", own, { value });
-      }).catch((error) => {
-        // The server may take anonymous votes. Then each is a vote of its own.
-        if (![401, 403].includes(error.status) || value !== 1) throw error;
-        return ask("POST", pathOf("items", reference, "/votes"), {});
-      });
+      const answer = await cast(reference, value);
       const now = { ...item, id: answer.item_id };
       if (this.shown === item) this.shown = now;
       if (item.id === null) watch.created(reference);
@@ -116,4 +109,16 @@ class Vote extends Voting {
       else this.say(this.words.text("counted"));
     });
   }
+}
+
+// Casts a vote on an item, or takes it back: 0.
+function cast(reference, value) {
+  return asVoter((id) => {
+    const own = ofVoter("items", reference, id);
+    return value === 0 ? ask("DELETE", own) : ask("PUT", own, { value });
+  }).catch((error) => {
+    // The server may take anonymous votes. Then each is a vote of its own.
+    if (![401, 403].includes(error.status) || value !== 1) throw error;
+    return ask("POST", pathOf("items", reference, "/votes"), {});
+  });
 }

@@ -92,11 +92,7 @@ pub async fn item(
     form: Query<FrameForm>,
 ) -> Result<HttpResponse, Problem> {
     let look = Look::try_from(form.0)?;
-    let (has, found) = found::in_time(async {
-        let reference = found::reference_in(&request)?;
-        found::item(&state, &reference).await
-    })
-    .await;
+    let (has, found) = found::item_of(&request, &state).await;
     let shown = Shown {
         has,
         title: found.as_ref().map_or("An item", |read| &read.item.name),
@@ -139,11 +135,7 @@ pub async fn poll(
     form: Query<FrameForm>,
 ) -> Result<HttpResponse, Problem> {
     let look = Look::try_from(form.0)?;
-    let (has, found) = found::in_time(async {
-        let reference = found::reference_in(&request)?;
-        found::poll(&state, &reference).await
-    })
-    .await;
+    let (has, found) = found::poll_of(&request, &state).await;
     let shown = Shown {
         has,
         title: found.as_ref().map_or("A poll", |poll| &poll.poll.title),

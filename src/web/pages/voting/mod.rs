@@ -238,11 +238,7 @@ async fn found(state: &AppState, asked: &Asked) -> Result<String, LedgerError> {
     )
 )]
 pub async fn item(request: HttpRequest, state: web::Data<AppState>) -> HttpResponse {
-    let (has, found) = found::in_time(async {
-        let reference = found::reference_in(&request)?;
-        found::item(&state, &reference).await
-    })
-    .await;
+    let (has, found) = found::item_of(&request, &state).await;
     let read = found
         .as_ref()
         .map(|read| items::body(&read.item, read.count(), read.is_current));
@@ -284,11 +280,7 @@ problems!(ItemPageProblems);
     )
 )]
 pub async fn poll(request: HttpRequest, state: web::Data<AppState>) -> HttpResponse {
-    let (has, found) = found::in_time(async {
-        let reference = found::reference_in(&request)?;
-        found::poll(&state, &reference).await
-    })
-    .await;
+    let (has, found) = found::poll_of(&request, &state).await;
     let read = found.as_ref().map(polls::body);
     let description = read.as_ref().map(|poll| Summary(poll).to_string());
     let shown = Shown {

@@ -2,6 +2,8 @@
 
 mod bad_input;
 mod conditional;
+mod held;
+mod history;
 mod keys_and_edits;
 mod lists;
 mod names;
