@@ -141,8 +141,9 @@ class Proxy {
         const [event, rest] = text.split(/\n\n(.*)/s);
         if (rest !== undefined) {
           text = rest;
-          const data = event.split("\n").find((line) => line.startsWith("data: "));
-          if (data) return JSON.parse(data.slice("data: ".length));
+          const lines = event.split("\n");
+          const data = lines.find((line) => line.startsWith("data: "));
+          if (data && lines.includes("event: counts")) return JSON.parse(data.slice("data: ".length));
           continue;
         }
         const { value, done } = await chunks.next();
