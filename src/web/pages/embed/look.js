@@ -19,7 +19,7 @@ sheet.replaceSync(`
 [part~="count"], [part~="share"] { font-variant-numeric: tabular-nums; }
 [part="buttons"] [part~="count"], :host(tally-count) [part~="count"] { direction: ltr; unicode-bidi: isolate; }
 [part="box"] { display: flex; flex-wrap: wrap; gap: 0.25em 1em; align-items: center; }
-[part="name"] { flex: 1 1 8em; min-width: 0; overflow-wrap: anywhere; }
+[part="name"] { flex: 99 1 8em; min-width: 0; overflow-wrap: anywhere; }
 [part="buttons"] { display: flex; align-items: center; gap: 0.25em; margin-inline-start: auto; }
 [part="buttons"] [part~="count"] { display: inline-block; min-width: 4ch; padding-inline: 0.25em; text-align: center; font-size: 1.15em; font-weight: 650; }
 button { margin: 0; font: inherit; color: inherit; background: none; border: 1px solid var(--line); border-radius: calc(var(--round) * 0.75); cursor: pointer; touch-action: manipulation; }
@@ -32,7 +32,7 @@ button[aria-disabled="true"] { cursor: default; }
 [aria-disabled="true"]:not([aria-pressed="true"]) > slot { opacity: 0.5; }
 button:focus-visible, input:focus-visible, [part="sure"]:focus-visible { outline: 3px solid var(--edge); outline-offset: 2px; }
 @media (hover: hover) { button:not([aria-disabled="true"]):hover { border-color: var(--edge); } }
-.foot { position: relative; }
+.foot { position: relative; display: flow-root; }
 [part="note"] { margin: 0; color: var(--soft); font-size: 0.92em; overflow-wrap: anywhere; }
 [part="note"]:not(:empty) { margin-block-start: calc(0.5em / 0.92); }
 [part="message"] { position: absolute; z-index: 1; inset-block-start: 0.3em; inset-inline-start: 0; max-width: 100%; margin: 0; color: #fff; font-size: 0.92em; overflow-wrap: anywhere; pointer-events: none; }
@@ -62,6 +62,7 @@ input { width: 100%; min-height: var(--target); padding: 0 0.75em; font: inherit
 [part="sure"] { display: flex; flex-wrap: wrap; gap: 0.5em; align-items: center; margin-block-start: 0.75em; }
 [part="sure"] p { flex-basis: 100%; margin: 0; overflow-wrap: anywhere; }
 [part="box"] [part="sure"] { flex-basis: 100%; margin: 0; }
+[part="box"] label { flex-grow: 1; }
 [part="vote"], [part="cancel"] { min-height: var(--target); padding-inline: 1em; }
 [part="vote"] { color: var(--on-accent); background: var(--accent); border-color: var(--edge); }
 [part="note"], [part="message"], [part="figures"] [part~="count"] { unicode-bidi: plaintext; }
