@@ -71,6 +71,30 @@ test("a frame gets the height of its vote, when it is narrower too, and another 
   assert.deepEqual(visitor.errors, []);
 });
 
+test("a frame is as high as what its vote says needs, while it says it", async () => {
+  const [item, poll] = [await tally.newItem({ name: "A line" }), await tally.newPoll({ title: "A board?", by_ballot: true })];
+  for (const [path, said] of [[`items/${item}`, "Your vote counts."], [`polls/${poll.id}`, "Enter your ballot first."]]) {
+    const visitor = await person({ viewport: { width: 320, height: 600 } });
+    await visitor.clock.install();
+    await visitor.goto(host("said", own(framed.replace("</body>", `${listener}</body>`), poll).replace(/polls\/\d+/, path)));
+    const frame = frameOf(visitor);
+    const height = () => visitor.locator("iframe").evaluate((one) => Number(one.getAttribute("height")));
+    await frame.getByRole("button").first().waitFor();
+    const isOwn = async () => (await height()) === (await frame.locator("html").evaluate((one) => Math.ceil(one.getBoundingClientRect().height)));
+    await eventually(isOwn);
+    await frame.getByRole("button").first().click();
+    const message = frame.locator('[part="message"]').filter({ hasText: said });
+    await message.waitFor();
+    const bottom = () => message.evaluate((one) => one.getBoundingClientRect().bottom + scrollY);
+    await eventually(async () => (await height()) >= (await bottom()));
+    await visitor.clock.fastForward(60_000);
+    await eventually(async () => (await frame.locator('[part="message"]').innerText()) === "");
+    await eventually(isOwn);
+    assert.deepEqual(visitor.errors, []);
+    await visitor.context().close();
+  }
+});
+
 test("the frame that oEmbed answers works on a page of a named origin, in the language and colours of the address", async () => {
   const item = await tally.newItem({ name: "An oEmbed item" });
   const visitor = await person();

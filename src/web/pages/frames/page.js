@@ -4,6 +4,8 @@ import "../assets/embed.js";
 const AGAIN_MS = 4000;
 const BAR_OPACITY = 0.2;
 const DARK_TEXT_FROM = 0.179; // the luminance at which black and white text have the same contrast
+const SHADOW_PX = 8; // below what the vote says
+const vote = document.querySelector("tally-poll, tally-vote"); // none on a page of nothing
 const { has, accent } = document.body.dataset;
 
 // The page may be of any colour: text on it is black or white, whichever is easier to read.
@@ -17,11 +19,13 @@ function colour(digits) {
   style.setProperty("--fill", `rgb(${channels.join(" ")} / ${BAR_OPACITY})`);
 }
 
-// The frame's own height, for the page around it. Only pages of named origins can stand around this one, and a
-// height is no secret, so the message goes to whichever of them it is.
+// The frame's own height, for the page around it. What the vote says lies over what is below it, and may reach further
+// than the page does. Only pages of named origins can stand around this one, and a height is no secret, so the message
+// goes to whichever of them it is.
 function sendHeight() {
   const { height } = document.documentElement.getBoundingClientRect();
-  parent.postMessage({ tally: { height: Math.ceil(height) } }, "*");
+  const said = vote?.message.textContent ? vote.message.getBoundingClientRect().bottom + scrollY + SHADOW_PX : 0;
+  parent.postMessage({ tally: { height: Math.ceil(Math.max(height, said)) } }, "*");
 }
 
 // Whether the server gave this visitor a cookie that the browser then did not send.
@@ -45,7 +49,11 @@ async function again() {
 }
 
 if (accent) colour(accent);
-if (parent !== window) new ResizeObserver(sendHeight).observe(document.documentElement);
+if (parent !== window) {
+  const sizes = new ResizeObserver(sendHeight);
+  sizes.observe(document.documentElement);
+  if (vote) sizes.observe(vote.message);
+}
 document.addEventListener("tally-counts", ({ detail }) => (document.getElementById("title").textContent = document.title = detail.title ?? detail.name));
 for (const name of ["tally-error", "tally-sign-in"]) {
   document.addEventListener(name, ({ detail }) => {
