@@ -24,8 +24,7 @@ pub(super) const READ_LIMIT: Duration = Duration::from_secs(1);
 /// When a client should retry a page that has no counts.
 const RETRY_AFTER_SECONDS: &str = "5";
 /// The text of a page that has no counts. Its script requests the page again.
-pub(super) const UNAVAILABLE: &str =
-    "<p class=\"note\">The counts cannot be shown right now. Try again in a moment.</p>";
+pub(super) const UNAVAILABLE: &str = "<p class=\"note\" lang=\"en\" dir=\"ltr\">The counts cannot be shown right now. Try again in a moment.</p>";
 
 /// How much of the request is in the page.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -50,7 +49,7 @@ impl Has {
     /// Returns the text of a page without an item or a poll.
     pub(super) fn instead(self, nothing: &str) -> String {
         match self {
-            Self::Nothing => format!("<p class=\"note\">{nothing}</p>"),
+            Self::Nothing => format!("<p class=\"note\" lang=\"en\" dir=\"ltr\">{nothing}</p>"),
             Self::All | Self::Unknown => UNAVAILABLE.to_owned(),
         }
     }

@@ -65,6 +65,14 @@ fn content(vote: Single<'_>, path: &str) -> String {
     )
 }
 
+/// Returns what stands in place of a vote that cannot be shown.
+fn instead(has: Has, title: &str, nothing: &str) -> String {
+    format!(
+        "<h1 lang=\"en\" dir=\"ltr\">{title}</h1>\n{}",
+        has.instead(nothing)
+    )
+}
+
 /// Show an item for a frame.
 ///
 /// For browsers. The page has the item alone: its name, its live count and the buttons to vote. Pages of the
@@ -101,7 +109,7 @@ pub async fn item(
                 let item = items::body(&read.item, read.count(), read.is_current);
                 content(Single::Item(item), &format!("/items/{}", read.item.id))
             }
-            None => has.instead("There is no such item."),
+            None => instead(has, "An item", "There is no such item."),
         },
     };
     Ok(page(&request, &state, &look, &shown))
@@ -144,7 +152,7 @@ pub async fn poll(
                 Single::Poll(polls::body(poll)),
                 &format!("/polls/{}", poll.poll.id),
             ),
-            None => has.instead("There is no such poll."),
+            None => instead(has, "A poll", "There is no such poll."),
         },
     };
     Ok(page(&request, &state, &look, &shown))

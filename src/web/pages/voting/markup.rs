@@ -1,5 +1,6 @@
 //! Polls and items as HTML, for readers without script and until the script runs. The elements of embed.js
-//! stand around this HTML, and replace it once they have the counts. Names are always text, never markup.
+//! stand around this HTML, and replace it once they have the counts. Names are always text, never markup. Words
+//! are English, and say so: a frame may be in another language.
 
 use std::fmt::{self, Display};
 
@@ -177,14 +178,18 @@ impl Display for Results<'_> {
             write!(out, "<span dir=\"auto\">{}</span>", Escaped(&choice.name))?;
             out.write_str("<span class=\"figures\">")?;
             if let Some(count) = choice.vote_count {
-                write!(out, "<span>{}</span>", Plural(count, "vote"))?;
+                write!(
+                    out,
+                    "<span lang=\"en\" dir=\"ltr\">{}</span>",
+                    Plural(count, "vote")
+                )?;
             }
             if let Some(share) = choice.share {
                 write!(out, "<b>{}</b>", Percent(share))?;
             }
             out.write_str("</span></li>")?;
         }
-        out.write_str("</ul><p class=\"note\">")?;
+        out.write_str("</ul><p class=\"note\" lang=\"en\" dir=\"ltr\">")?;
         if let Some(voters) = poll.voter_count {
             write!(out, "{}. ", Plural(voters, "voter"))?;
         }
@@ -222,7 +227,11 @@ impl Display for Held {
         match self.0 {
             Some(count) => {
                 let unit = if count == 1 { "vote" } else { "votes" };
-                write!(out, "{}<span class=\"unseen\"> {unit}</span>", Grouped(count))?;
+                write!(
+                    out,
+                    "{}<span class=\"unseen\" lang=\"en\"> {unit}</span>",
+                    Grouped(count)
+                )?;
             }
             None => out.write_str("–")?,
         }
