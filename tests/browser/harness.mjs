@@ -13,6 +13,8 @@ import { freePort } from "../ports.mjs";
 
 const program = process.env.BROWSER_TEST_PROGRAM;
 const WAIT_MS = 30_000; // the longest wait
+export const TEXT_LEAST = 4.5; // contrast that WCAG asks of text, and of what shows a state
+export const STATE_LEAST = 3;
 const STOPS_LIMIT = 200; // the most presses of Tab until a control is reached
 const axe = await readFile(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
@@ -102,7 +104,7 @@ export class Server {
 }
 
 // Starts a `tally dev`, a browser, and a host for other pages under both origins.
-export async function open() {
+export async function open(settings = {}) {
   for (const name of ["allowed", "foreign"]) {
     const host = createServer((request, answer) => {
       answer.setHeader("content-type", request.url.endsWith(".js") ? "text/javascript; charset=utf-8" : "text/html; charset=utf-8");
@@ -112,7 +114,7 @@ export async function open() {
     await once(host, "listening");
     ports[name] = host.address().port;
   }
-  tally = await Server.start();
+  tally = await Server.start(settings);
   const root = process.getuid?.() === 0 ? ["--no-sandbox"] : [];
   browser = await chromium.launch({ executablePath: "/usr/bin/chromium", args: [...root, "--disable-gpu", "--disable-quic"] });
 }
@@ -191,7 +193,7 @@ export const refused = (page) => page.locator('[part="message"].bad');
 
 // The faults that axe finds.
 export async function faults(page) {
-  const { violations } = await page.evaluate(`${axe}; axe.run()`);
+  const { violations } = await page.evaluate(`globalThis.axe ?? (() => { ${axe} })(); axe.run({ resultTypes: ["violations"] })`);
   return violations.map((one) => [one.id, ...one.nodes.map((node) => node.target.flat().join(" "))].join(" "));
 }
 
@@ -200,6 +202,37 @@ export async function fits(page, name) {
   const wider = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
   assert.ok(wider <= 0, `${name}: ${wider} pixels too wide`);
 }
+
+// What of the elements' text is out of the window, cut off by what it is in, or over other text. A message lies over
+// what is below it.
+export const misplaced = (page) => page.evaluate(() => {
+  const found = [];
+  const isWithin = (box, { left, right, top, bottom }) => box.left >= left - 1 && box.right <= right + 1 && box.top >= top - 1 && box.bottom <= bottom + 1;
+  const meet = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1;
+  for (const host of document.querySelectorAll("*")) {
+    if (!host.shadowRoot) continue;
+    const texts = [];
+    const nodes = document.createNodeIterator(host.shadowRoot, NodeFilter.SHOW_TEXT);
+    for (let node = nodes.nextNode(); node; node = nodes.nextNode()) {
+      const one = node.parentElement;
+      if (!node.data.trim() || one.closest(".unseen") || one.getClientRects().length === 0) continue;
+      const range = document.createRange();
+      range.selectNodeContents(node);
+      const what = `${host.id || host.localName} ${one.getAttribute("part") ?? one.localName}: ${node.data.slice(0, 40)}`;
+      const around = one.closest('[part~="choice"]')?.getBoundingClientRect();
+      const isMessage = one.closest('[part="message"]') !== null;
+      for (const box of range.getClientRects()) {
+        if (box.left < -1 || box.right > innerWidth + 1) found.push(`out of the window: ${what}`);
+        if (around && !isWithin(box, around)) found.push(`cut off: ${what}`);
+        if (isMessage) continue;
+        const below = texts.find((other) => other.node !== node && meet(box, other.box));
+        if (below) found.push(`over each other: ${what} | ${below.what}`);
+        texts.push({ node, box, what });
+      }
+    }
+  }
+  return found;
+});
 
 // Goes to a control with Tab (or back, with Shift+Tab). Checks that each control on the way shows that it has the
 // focus.

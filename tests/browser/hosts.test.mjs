@@ -2,13 +2,11 @@
 // element is what it inherits, and what they say about the element itself. HOSTS=folder keeps a picture of each.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { close, contrasts, eventually, faults, fits, host, open, person, tally } from "./harness.mjs";
+import { STATE_LEAST, TEXT_LEAST, close, contrasts, eventually, faults, fits, host, open, person, tally } from "./harness.mjs";
 
 before(open);
 after(close);
 
-const TEXT_LEAST = 4.5; // contrast that WCAG asks of text, and of what shows a state
-const STATE_LEAST = 3;
 const TARGET_LEAST_PX = 24; // the least size of a control
 const kept = process.env.HOSTS;
 

@@ -1,28 +1,14 @@
 // The elements in the language of the page: words, plural forms, numbers, dates, and directions of writing.
 import assert from "node:assert/strict";
-import { readFile, readdir } from "node:fs/promises";
+import { readFile } from "node:fs/promises";
 import { after, before, test } from "node:test";
 import { close, eventually, faults, fits, host, hostElements, isPressed, open, person, tally } from "./harness.mjs";
+import { bare, html, languages, text, words } from "./languages.mjs";
 
 after(close);
 
-const FOLDER = new URL("../../src/web/pages/embed/words/", import.meta.url);
-const RIGHT_TO_LEFT = ["ar", "he"];
 const guide = await readFile(new URL("../../docs/embed.md", import.meta.url), "utf8");
 const pictures = process.env.LANGUAGE_PICTURES; // a folder for pictures of each language, for a person to look at
-const languages = (await readdir(FOLDER)).map((name) => name.replace(/\.js$/, "")).sort();
-const words = Object.fromEntries(await Promise.all(languages.map(async (name) => {
-  const source = (await readFile(new URL(`${name}.js`, FOLDER), "utf8")).replace("const ENGLISH =", "export default");
-  return [name, (await import(`data:text/javascript,${encodeURIComponent(source)}`)).default];
-})));
-const html = (tag) => `lang="${tag}"${RIGHT_TO_LEFT.includes(tag.split("-")[0]) ? ' dir="rtl"' : ""}`;
-const bare = (text) => text.replace(/[\u2068\u2069]/g, "");
-// A text of a file, with numbers as the language writes them.
-function text(language, key, values = {}, tag = language) {
-  let form = words[language][key];
-  if (typeof form === "object") form = form[new Intl.PluralRules(language).select(values.n)] ?? form.other;
-  return form.replace(/\{(\w+)\}/g, (_, name) => (typeof values[name] === "number" ? values[name].toLocaleString(tag) : values[name]));
-}
 const part = (page, name, element = "tally-poll") => page.locator(element).locator(`[part~="${name}"]`);
 const hasText = (locator, expected) => eventually(async () => bare(await locator.first().innerText()).includes(expected));
 const labelled = (page, expected) => eventually(async () => bare(await part(page, "up", "tally-vote").first().getAttribute("aria-label")) === expected);
