@@ -14,10 +14,10 @@ EXAMPLES ?= 30
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
 
-run: prepare ## Run all of Tally here, on a private Postgres and Redis; Ctrl-C stops it
+run: prepare ## Run all of Tally here, on a private Postgres and Redis; Ctrl-C stops it: TOPOLOGY=sentinel
 	@echo "Building Tally. The first build compiles all it needs, which takes about five minutes on two cores."
 	@$(CARGO) build --locked --bins
-	@exec "$${CARGO_TARGET_DIR:-target}/debug/tally" dev
+	@exec "$${CARGO_TARGET_DIR:-target}/debug/tally" dev $${TOPOLOGY:+--topology "$$TOPOLOGY"}
 
 site: prepare ## Run an example site (examples/site): likes, polls, reactions, ballots, React; Ctrl-C stops it
 	@scripts/prepare client

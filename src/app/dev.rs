@@ -7,8 +7,8 @@ use anyhow::{Context, bail};
 
 use super::StoreUrls;
 use super::greeting::{self, Greeting};
-use crate::config::{self, SecretUrl};
-use crate::dev::{Durability, PrivatePostgres, PrivateRedis, usable_folder};
+use crate::config::{self, SecretUrl, Topology};
+use crate::dev::{Durability, PrivatePostgres, PrivateRedis, PrivateSentinels, usable_folder};
 use crate::domain::{Actor, ItemName, NewPoll, Who};
 use crate::ledger::{Listing, Role, ServerLedger};
 use crate::sync::{self, Schedule};
@@ -32,6 +32,10 @@ const DEMO_POLL: (&str, [&str; 3]) = (
 
 /// The largest file of the private stores' password.
 const SECRET_LIMIT_BYTES: u64 = 1024;
+
+/// The replicas of a private Redis that Sentinels watch. One of them is promoted when the primary is gone, and takes
+/// writes only while another one follows it.
+const REPLICAS: usize = 2;
 
 /// The database in the private Postgres.
 const DATABASE: &str = "tally";
@@ -173,12 +177,72 @@ struct Logins {
     psql: String,
 }
 
+/// Private stores, which run.
+struct PrivateStores {
+    postgres: PrivatePostgres,
+    redis: PrivateRedis,
+    replicas: Vec<PrivateRedis>,
+    sentinels: Option<PrivateSentinels>,
+}
+
+impl PrivateStores {
+    /// Starts a Redis, and with the topology `sentinel` also replicas and Sentinels.
+    async fn start(
+        postgres: PrivatePostgres,
+        mut redis: PrivateRedis,
+        folder: &Path,
+        topology: Topology,
+    ) -> anyhow::Result<Self> {
+        let replicas = match topology {
+            Topology::Single => 0,
+            Topology::Sentinel => REPLICAS,
+        };
+        let mut replicas = (1..=replicas)
+            .map(|number| redis.replica(&folder.join(format!("redis-{number}"))))
+            .collect::<Result<Vec<_>, _>>()?;
+        redis.start().await?;
+        for replica in &mut replicas {
+            replica.start().await?;
+        }
+        let sentinels = match topology {
+            Topology::Single => None,
+            Topology::Sentinel => Some(PrivateSentinels::start(&folder.join("sentinels"), &redis).await?),
+        };
+        Ok(Self {
+            postgres,
+            redis,
+            replicas,
+            sentinels,
+        })
+    }
+
+    /// The URL by which a program with this login finds the primary.
+    fn redis_url(&self, login_url: &str) -> String {
+        match &self.sentinels {
+            Some(sentinels) => sentinels.url(login_url),
+            None => login_url.to_owned(),
+        }
+    }
+
+    async fn stop(mut self) {
+        // First those who would promote a replica.
+        if let Some(sentinels) = self.sentinels {
+            sentinels.stop().await;
+        }
+        for mut replica in self.replicas {
+            replica.stop().await;
+        }
+        self.redis.stop().await;
+        self.postgres.stop().await;
+    }
+}
+
 /// The stores, private or given.
 struct DevStores {
     database_url: String,
     redis_url: String,
     folder: PathBuf,
-    private: Option<(PrivatePostgres, PrivateRedis)>,
+    private: Option<PrivateStores>,
     /// Held while the folder is in use.
     _lock: Option<File>,
 }
@@ -207,15 +271,15 @@ impl DevStores {
         let secret = secret(&folder.join("secret"))?;
         let mut postgres = PrivatePostgres::new(&folder.join("postgres"), &secret, Durability::Full)?;
         let prefix = settings.keys.key_prefix.clone();
-        let mut redis = PrivateRedis::new(&folder.join("redis"), &secret)?.with_key_prefix(prefix);
+        let redis = PrivateRedis::new(&folder.join("redis"), &secret)?.with_key_prefix(prefix);
         postgres.start().await?;
         let database_url = postgres.create_database(DATABASE).await?;
-        redis.start().await?;
+        let private = PrivateStores::start(postgres, redis, &folder, settings.topology).await?;
         Ok(Self {
             database_url,
-            redis_url: redis.url(),
+            redis_url: private.redis_url(&private.redis.url()),
             folder,
-            private: Some((postgres, redis)),
+            private: Some(private),
             _lock: Some(lock),
         })
     }
@@ -223,7 +287,7 @@ impl DevStores {
     /// Returns the logins of all parts. In a private Postgres each part has its own login. A Postgres that
     /// was given is used with the login that was given.
     async fn log_in(&self) -> anyhow::Result<Logins> {
-        let Some((postgres, _)) = &self.private else {
+        let Some(PrivateStores { postgres, .. }) = &self.private else {
             return Ok(Logins {
                 server_url: self.database_url.clone(),
                 worker_url: self.database_url.clone(),
@@ -246,15 +310,14 @@ impl DevStores {
     /// Returns the URL of Redis with the login of this role.
     fn redis_login_url(&self, role: Role) -> String {
         match &self.private {
-            Some((_, redis)) => redis.login_url(role),
+            Some(private) => private.redis_url(&private.redis.login_url(role)),
             None => self.redis_url.clone(),
         }
     }
 
     async fn stop(self) {
-        if let Some((mut postgres, mut redis)) = self.private {
-            redis.stop().await;
-            postgres.stop().await;
+        if let Some(private) = self.private {
+            private.stop().await;
         }
     }
 }

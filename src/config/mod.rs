@@ -252,6 +252,15 @@ pub struct Serve {
     pub migrate: bool,
 }
 
+/// Which Redis `tally dev` starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Topology {
+    /// One, which keeps nothing on disk.
+    Single,
+    /// A primary, two replicas and three Sentinels.
+    Sentinel,
+}
+
 /// `tally dev`.
 #[derive(Args)]
 pub struct Dev {
@@ -286,6 +295,18 @@ pub struct Dev {
         value_name = "FOLDER"
     )]
     pub folder: PathBuf,
+
+    /// Which private Redis to start: one, or a primary and replicas that Sentinels watch
+    #[arg(
+        long,
+        env = "TALLY_DEV_TOPOLOGY",
+        value_enum,
+        default_value_t = Topology::Single,
+        hide_possible_values = true,
+        value_name = "single|sentinel",
+        conflicts_with = "redis_url"
+    )]
+    pub topology: Topology,
 
     #[command(flatten)]
     pub keys: Keys,

@@ -1,14 +1,16 @@
-//! A private Postgres and a private Redis: for `tally dev`, the tests and the bench.
+//! A private Postgres, a private Redis and its Sentinels: for `tally dev`, the tests and the bench.
 
 mod postgres;
 mod process;
 mod redis;
+mod sentinels;
 
 use std::path::{Path, PathBuf};
 
 pub use postgres::{Durability, PrivatePostgres};
 pub use process::{Process, free_port};
 pub use redis::{PrivateRedis, redis_login_url};
+pub use sentinels::PrivateSentinels;
 
 use crate::telemetry;
 

@@ -24,6 +24,9 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 /// The time between two looks whether it answers.
 const START_EVERY: Duration = Duration::from_millis(10);
 
+/// A primary that Sentinels watch takes no writes once its replicas have been silent for this many seconds.
+const REPLICA_LAG_LIMIT_S: u32 = 2;
+
 /// The script that says what each program's user may do. Operators run it too.
 const USERS: &str = include_str!("../../scripts/redis-users");
 
@@ -37,6 +40,8 @@ pub struct PrivateRedis {
     prefix: KeyPrefix,
     variables: Vec<(String, String)>,
     settings: Vec<String>,
+    /// Whether Sentinels watch it.
+    is_watched: bool,
     process: Option<Process>,
 }
 
@@ -65,6 +70,7 @@ impl PrivateRedis {
             prefix: KeyPrefix::default(),
             variables: Vec::new(),
             settings: Vec::new(),
+            is_watched: false,
             process: None,
         })
     }
@@ -94,6 +100,29 @@ impl PrivateRedis {
     /// Adds these lines to its settings from its next start on, for tests.
     pub fn set_settings(&mut self, lines: &[&str]) {
         self.settings = lines.iter().map(|line| (*line).to_owned()).collect();
+    }
+
+    /// Describes another Redis in this folder, with the same users, which follows this one each time it starts. Call it
+    /// before this one starts: both get the settings that Sentinels need.
+    ///
+    /// # Errors
+    /// When no port is free.
+    pub fn replica(&mut self, folder: &Path) -> anyhow::Result<Self> {
+        let watched = settings_of_watched(&self.secret);
+        let mut replica = Self::new(folder, &self.secret)?.with_key_prefix(self.prefix.clone());
+        replica.is_persistent = self.is_persistent;
+        replica.settings.clone_from(&watched);
+        replica
+            .settings
+            .push(format!("replicaof 127.0.0.1 {}", self.port));
+        self.settings = watched;
+        (self.is_watched, replica.is_watched) = (true, true);
+        Ok(replica)
+    }
+
+    /// The password of the user that may do everything.
+    pub(super) fn secret(&self) -> &str {
+        &self.secret
     }
 
     /// Starts Redis, and waits until it answers.
@@ -155,6 +184,11 @@ impl PrivateRedis {
             .env("SERVER_PASSWORD", password(&self.secret, Role::Server))
             .env("WORKER_PASSWORD", password(&self.secret, Role::Worker))
             .env("OPERATOR_PASSWORD", password(&self.secret, Role::Operator));
+        if self.is_watched {
+            command
+                .env("REPLICA_PASSWORD", &self.secret)
+                .env("SENTINEL_PASSWORD", &self.secret);
+        }
         let mut running = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -239,6 +273,19 @@ pub fn redis_login_url(secret: &str, role: Role, port: u16) -> String {
     format!("redis://{login}:{password}@127.0.0.1:{port}/0")
 }
 
+/// The settings of each Redis that Sentinels watch: whoever is promoted or demoted must know the password, and an old
+/// primary without a replica takes no writes.
+fn settings_of_watched(secret: &str) -> Vec<String> {
+    vec![
+        "masteruser replica".to_owned(),
+        format!("masterauth {secret}"),
+        "min-replicas-to-write 1".to_owned(),
+        format!("min-replicas-max-lag {REPLICA_LAG_LIMIT_S}"),
+        // A replica is sent everything over the connection, and no file is written for it.
+        "repl-diskless-sync-delay 0".to_owned(),
+    ]
+}
+
 /// Derived from the secret, so that it is the same after a restart. Nobody learns the secret from
 /// it.
 fn password(secret: &str, role: Role) -> String {
@@ -246,7 +293,8 @@ fn password(secret: &str, role: Role) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn write_for_us_alone(path: &Path, text: &str) -> std::io::Result<()> {
+/// Writes a file that only we can read.
+pub(super) fn write_for_us_alone(path: &Path, text: &str) -> std::io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
         .create(true)

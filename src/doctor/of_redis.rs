@@ -30,6 +30,12 @@ pub fn findings(facts: &RedisFacts, now: Moment) -> Vec<Finding> {
             "see why (INFO replication)",
         ));
     }
+    if facts.is_followed && !facts.needs_replicas {
+        found.push(Finding::look(
+            "after a failover the old primary takes counts until it hears of it (min-replicas-to-write 0)",
+            "set min-replicas-to-write 1 on every Redis that Sentinels watch (docs/operating/high-availability.md)",
+        ));
+    }
     if facts.is_cluster {
         found.push(Finding::wrong(
             "this Redis is a node of a cluster",
@@ -123,6 +129,8 @@ mod tests {
             role: "master".to_owned(),
             has_link: true,
             replicas: 1,
+            is_followed: true,
+            needs_replicas: true,
             is_cluster: false,
             used_bytes: 10,
             limit_bytes: 100,
@@ -149,13 +157,16 @@ mod tests {
     #[test]
     fn each_broken_thing_of_redis_is_found_and_nothing_else() {
         type Break = fn(&mut RedisFacts);
-        let broken: [(Level, &str, Break); 13] = [
+        let broken: [(Level, &str, Break); 14] = [
             (Level::Wrong, "version 5", |facts| {
                 facts.version = "5.0.7".to_owned()
             }),
             (Level::Wrong, "replica", |facts| facts.role = "slave".to_owned()),
             (Level::Look, "does not reach its primary", |facts| {
                 facts.has_link = false
+            }),
+            (Level::Look, "min-replicas-to-write 0", |facts| {
+                facts.needs_replicas = false
             }),
             (Level::Wrong, "cluster", |facts| facts.is_cluster = true),
             (Level::Look, "login default", |facts| {

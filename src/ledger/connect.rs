@@ -6,6 +6,7 @@ use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions};
 use sqlx::{Connection, PgExecutor};
 
+use super::hosts::Hosts;
 use super::pool::Pool;
 use super::runs::Runs;
 use super::session::{CONNECT_LIMIT, SessionSetup};
@@ -92,17 +93,19 @@ impl Database {
             let why = "it is no URL of Postgres";
             return Err(InvalidDatabaseUrl::Url(sqlx::Error::Configuration(why.into())).into());
         }
-        warn_of_unknown_parameters(database_url, application_name);
-        check_certificates(database_url)?;
+        let (database_url, hosts) = Hosts::of_url(database_url)?;
+        warn_of_unknown_parameters(&database_url, application_name);
+        check_certificates(&database_url)?;
         let options: PgConnectOptions = database_url.parse().map_err(InvalidDatabaseUrl::Url)?;
-        let session = SessionSetup::new(vec![
+        let limits = vec![
             ("statement_timeout", shown(Some(statement_limit))),
             (
                 "idle_in_transaction_session_timeout",
                 shown(Some(IDLE_TRANSACTION_LIMIT)),
             ),
             ("lock_timeout", shown(lock_limit)),
-        ]);
+        ];
+        let session = SessionSetup::new(limits, hosts);
         // sqlx would log each slow statement with its text, kilobytes at a time: while a table is locked, two every
         // five seconds. The metrics have the times, and Postgres' own log what is slow.
         let options = options
@@ -156,6 +159,7 @@ fn pool(
     let options = options.clone().options(POOL_PLANS);
     let (checked, session) = (options.clone(), session.with(&POOL_PLANS));
     let (noting, looking, fit) = (runs.cloned(), runs.cloned(), session.clone());
+    let hosts = session.hosts().clone();
     let connections = of
         .acquire_timeout(ACQUIRE_LIMIT)
         .after_connect(move |connection, _| {
@@ -179,8 +183,13 @@ fn pool(
                 && !fit.may_have_stayed_read_only(meta.age);
             Box::pin(async move { Ok(is_used) })
         })
-        .connect_lazy_with(options);
-    Pool::new(connections, statement_limit + ANSWER_MARGIN)
+        .connect_lazy_with(hosts.lead(&options));
+    let pool = Pool::new(connections, statement_limit + ANSWER_MARGIN);
+    if hosts.are_several() {
+        pool.that_follows(hosts, options)
+    } else {
+        pool
+    }
 }
 
 /// The parameters that sqlx knows in a URL, besides `options[…]`.

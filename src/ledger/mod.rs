@@ -14,6 +14,7 @@ mod events;
 mod exact_counts;
 mod exports;
 mod fitness;
+mod hosts;
 mod identity;
 mod imports;
 mod losses;

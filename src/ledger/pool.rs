@@ -8,19 +8,23 @@
 
 use std::io;
 use std::ops::{Deref, DerefMut};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt, TryStreamExt};
 use sqlx::pool::PoolConnection;
-use sqlx::postgres::{PgConnection, PgPool, PgQueryResult, PgRow, PgStatement, PgTypeInfo};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgQueryResult, PgRow, PgStatement, PgTypeInfo};
 use sqlx::{Describe, Either, Execute, Executor, Postgres, Row as _};
 use tokio::runtime::Handle;
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use super::error::OtherRun;
+use super::hosts::{Hosts, PATIENCE};
 use super::lost_waits::end_old_waits;
 use super::runs::run_of;
 use super::safe_commit::{commit_is_safe, listening, until_safe};
@@ -55,6 +59,18 @@ pub(in crate::ledger) struct Pool {
     answer_limit: Duration,
     /// Only connections to this run of Postgres are used. `None`: to any.
     only_in: Option<PostgresRun>,
+    /// `None`: the URL has one host.
+    follows: Option<Arc<Follows>>,
+}
+
+/// The hosts of which a pool uses the primary.
+#[derive(Debug)]
+struct Follows {
+    hosts: Hosts,
+    /// How to connect to any of them.
+    options: PgConnectOptions,
+    /// The host to which new connections lead.
+    at: AtomicUsize,
 }
 
 impl Pool {
@@ -64,6 +80,16 @@ impl Pool {
             connections,
             answer_limit,
             only_in: None,
+            follows: None,
+        }
+    }
+
+    /// The same pool, whose connections are made with these options to the host that takes writes.
+    pub fn that_follows(self, hosts: Hosts, options: PgConnectOptions) -> Self {
+        let at = AtomicUsize::new(hosts.at());
+        Self {
+            follows: Some(Arc::new(Follows { hosts, options, at })),
+            ..self
         }
     }
 
@@ -96,7 +122,7 @@ impl Pool {
     /// When all are in use for too long.
     pub async fn acquire(&self) -> Result<InUse, sqlx::Error> {
         let mut using = InUse {
-            connection: Some(self.connections.acquire().await?),
+            connection: Some(self.connection().await?),
             answer_limit: self.answer_limit,
             last: None,
             pool: self.connections.clone(),
@@ -107,6 +133,28 @@ impl Pool {
             return Err(sqlx::Error::Configuration(OtherRun.into()));
         }
         Ok(using)
+    }
+
+    async fn connection(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+        let Some(follows) = &self.follows else {
+            return self.connections.acquire().await;
+        };
+        if !follows.hosts.were_asked() {
+            follows.hosts.look(&follows.options).await;
+        }
+        follows.lead(&self.connections);
+        let mut acquiring = pin!(self.connections.acquire());
+        let first = timeout(PATIENCE, &mut acquiring).await;
+        if let Ok(Ok(connection)) = first {
+            return Ok(connection);
+        }
+        follows.hosts.look(&follows.options).await;
+        follows.lead(&self.connections);
+        match first {
+            Ok(_) => self.connections.acquire().await,
+            // sqlx reads the options again at each try.
+            Err(_) => acquiring.await,
+        }
     }
 
     /// Begins a transaction.
@@ -149,6 +197,16 @@ impl Pool {
     /// Closes all connections. If that takes too long, they stay until the process ends.
     pub async fn close(&self) {
         let _ = timeout(CLOSE_LIMIT, self.connections.close()).await;
+    }
+}
+
+impl Follows {
+    /// Has new connections made to the host that took writes last.
+    fn lead(&self, connections: &PgPool) {
+        let at = self.hosts.at();
+        if self.at.swap(at, Ordering::Relaxed) != at {
+            connections.set_connect_options(self.hosts.lead(&self.options));
+        }
     }
 }
 

@@ -8,6 +8,7 @@
 //! These statements use the simple protocol: a prepared statement would already need what is
 //! checked here.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,6 +17,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{Connection, Executor, Row};
 use tokio::time::{Instant, timeout};
 
+use super::hosts::{Hosts, PATIENCE};
 use super::settings::{EXACT, PLANS, shown};
 use super::{LedgerError, UnfitDatabase};
 
@@ -36,17 +38,25 @@ pub(super) struct SessionSetup {
     is_own: Arc<AtomicBool>,
     /// When a new session was last found to take no writes. Shared by clones.
     read_only_at: Arc<Mutex<Option<Instant>>>,
+    /// Where Postgres may be.
+    hosts: Hosts,
 }
 
 impl SessionSetup {
-    /// Settings with these time limits.
-    pub fn new(limits: Vec<(&'static str, String)>) -> Self {
+    /// Settings with these time limits, on one of these hosts.
+    pub fn new(limits: Vec<(&'static str, String)>, hosts: Hosts) -> Self {
         Self {
             limits,
             hints: PLANS.to_vec(),
             is_own: Arc::default(),
             read_only_at: Arc::default(),
+            hosts,
         }
+    }
+
+    /// Where Postgres may be.
+    pub fn hosts(&self) -> &Hosts {
+        &self.hosts
     }
 
     /// Whether a connection of this age may be one that takes no writes, though new ones would.
@@ -105,14 +115,43 @@ impl SessionSetup {
         options: &PgConnectOptions,
     ) -> Result<PgConnection, LedgerError> {
         let connecting = async {
-            let connected = PgConnection::connect_with(options).await;
-            let mut connection = connected.map_err(LedgerError::of_connecting)?;
-            self.set_up(&mut connection, options).await?;
-            Ok(connection)
+            if self.hosts.are_several() {
+                self.connect_to_primary(options).await
+            } else {
+                self.connect_to(options).await
+            }
         };
         timeout(limit, connecting)
             .await
             .unwrap_or(Err(LedgerError::Timeout(limit)))
+    }
+
+    async fn connect_to(&self, options: &PgConnectOptions) -> Result<PgConnection, LedgerError> {
+        let connected = PgConnection::connect_with(options).await;
+        let mut connection = connected.map_err(LedgerError::of_connecting)?;
+        self.set_up(&mut connection, options).await?;
+        Ok(connection)
+    }
+
+    /// Connects to the host that took writes last, or, if that does not, to the one that does.
+    async fn connect_to_primary(&self, options: &PgConnectOptions) -> Result<PgConnection, LedgerError> {
+        if !self.hosts.were_asked() {
+            self.hosts.look(options).await;
+        }
+        let (at, led) = (self.hosts.at(), self.hosts.lead(options));
+        let mut connecting = pin!(self.connect_to(&led));
+        let first = timeout(PATIENCE, &mut connecting).await;
+        if let Ok(Ok(connection)) = first {
+            return Ok(connection);
+        }
+        self.hosts.look(options).await;
+        if self.hosts.at() != at {
+            return self.connect_to(&self.hosts.lead(options)).await;
+        }
+        match first {
+            Ok(failed) => failed,
+            Err(_) => connecting.await,
+        }
     }
 
     /// Sets up a connection that was made with these options.
@@ -126,7 +165,7 @@ impl SessionSetup {
     ) -> Result<(), LedgerError> {
         // First: what is set in another client's session would stay there.
         if !self.is_own.load(Ordering::Relaxed) {
-            if !is_own_session(connection, options).await? {
+            if !is_own_session(connection, &self.hosts.lead(options)).await? {
                 return Err(LedgerError::Unfit(UnfitDatabase::SharedSession));
             }
             self.is_own.store(true, Ordering::Relaxed);
@@ -135,6 +174,12 @@ impl SessionSetup {
         let [encoding, role, differing] = [row.try_get::<String, _>(0)?, row.try_get(1)?, row.try_get(2)?];
         if row.try_get::<String, _>(4)? == "on" {
             *self.read_only_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+            // Another one of them may be the primary.
+            if self.hosts.are_several() {
+                let none = "no host in the database URL takes writes";
+                let none = std::io::Error::new(std::io::ErrorKind::NotConnected, none);
+                return Err(LedgerError::Postgres(none.into()));
+            }
         }
         if encoding != ENCODING {
             return Err(LedgerError::Unfit(UnfitDatabase::Encoding(encoding)));

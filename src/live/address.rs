@@ -1,10 +1,166 @@
-//! The URL of Redis: its address, the login, and the certificates.
+//! The URL of Redis: its address, or those of its Sentinels, the login, and the certificates.
 
 use redis::io::tcp::TcpSettings;
-use redis::{Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
+use redis::{
+    Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo,
+    TlsCertificates,
+};
 
 use super::LiveError;
 use crate::tls;
+
+/// The most Sentinels in a URL. An installation has three or five.
+const SENTINELS_LIMIT: usize = 16;
+/// The port of a Sentinel whose address has none: that of Sentinel itself.
+const SENTINEL_PORT: u16 = 26_379;
+/// How a URL with Sentinels looks.
+const SENTINEL_FORM: &str = "redis+sentinel://user:password@host1:26379,host2:26379,host3:26379/name";
+
+/// Where Redis is, as its URL says.
+pub(super) enum Address {
+    /// This Redis, or something that leads to the primary.
+    Redis(Box<ConnectionInfo>),
+    /// The primary that Sentinels name.
+    Sentinels(Box<SentinelAddress>),
+}
+
+/// Where the Sentinels are that name the primary.
+pub(super) struct SentinelAddress {
+    pub sentinels: Vec<ConnectionInfo>,
+    /// The name under which they watch the primary (`sentinel monitor <name> …`).
+    pub name: String,
+    /// The login and the TLS of the primary. Its host and port are for the Sentinels to say.
+    pub primary: ConnectionInfo,
+}
+
+/// Reads a URL: `redis://…` or `rediss://…` for TLS, `redis+sentinel://…` or `rediss+sentinel://…` for a primary that
+/// Sentinels name.
+///
+/// # Errors
+/// As [`read_redis`]; also when the hosts, the name or the parameters of Sentinels are wrong.
+pub(super) fn read(redis_url: &str) -> Result<Address, LiveError> {
+    let Some((scheme, rest)) = redis_url.split_once("://") else {
+        return redis(redis_url);
+    };
+    match scheme {
+        "redis+sentinel" => read_sentinels("redis", rest),
+        "rediss+sentinel" => read_sentinels("rediss", rest),
+        "redis+cluster" | "rediss+cluster" => Err(LiveError::WrongUrl(
+            "Tally works with no Redis Cluster yet: give a Redis without cluster mode, or its Sentinels"
+                .to_owned(),
+        )),
+        _ => return redis(redis_url),
+    }
+    .map(|address| Address::Sentinels(Box::new(address)))
+}
+
+fn redis(redis_url: &str) -> Result<Address, LiveError> {
+    Ok(Address::Redis(Box::new(read_redis(redis_url)?)))
+}
+
+/// Reads what follows `://`: `[user:password@]host[:port][,host[:port]…]/name[/number][?parameters]`. User, password,
+/// number and certificates are for the primary; the certificates also for the Sentinels, whose login the parameters
+/// `sentinel_user` and `sentinel_password` are.
+fn read_sentinels(scheme: &str, rest: &str) -> Result<SentinelAddress, LiveError> {
+    let wrong = |why: &str| LiveError::WrongUrl(format!("{why}; it takes {SENTINEL_FORM}"));
+    let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
+    if !fragment.is_empty() {
+        return Err(wrong("#, and what follows it, is not taken"));
+    }
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let (name, number) = path.split_once('/').unwrap_or((path, ""));
+    if name.is_empty() {
+        return Err(wrong(
+            "the name of the primary is missing (sentinel monitor <name>)",
+        ));
+    }
+    // Sentinel takes no other names.
+    if !name
+        .bytes()
+        .all(|one| one.is_ascii_alphanumeric() || b"._-".contains(&one))
+    {
+        return Err(wrong(
+            "the name of the primary has letters, digits and . _ - alone",
+        ));
+    }
+    let (parameters, sentinel_login) = split_parameters(query);
+    let login = if login.is_empty() {
+        String::new()
+    } else {
+        format!("{login}@")
+    };
+    let hosts: Vec<&str> = hosts.split(',').collect();
+    if hosts.len() > SENTINELS_LIMIT {
+        return Err(wrong(&format!("it names more than {SENTINELS_LIMIT} Sentinels")));
+    }
+    let mut sentinels = Vec::with_capacity(hosts.len());
+    for host in &hosts {
+        if host.is_empty() {
+            return Err(wrong("a host of a Sentinel is missing"));
+        }
+        let has_port = host
+            .rsplit_once(':')
+            .is_some_and(|(_, port)| !port.ends_with(']'));
+        let port = if has_port {
+            String::new()
+        } else {
+            format!(":{SENTINEL_PORT}")
+        };
+        let info = read_redis(&format!("{scheme}://{host}{port}/?{parameters}"))?;
+        let settings = sentinel_login.of(info.redis_settings().clone());
+        sentinels.push(info.set_redis_settings(settings));
+    }
+    let first = hosts.first().copied().unwrap_or_default();
+    Ok(SentinelAddress {
+        sentinels,
+        name: name.to_owned(),
+        primary: read_redis(&format!("{scheme}://{login}{first}/{number}?{parameters}"))?,
+    })
+}
+
+/// As whom Tally asks Sentinels. They have users and passwords of their own.
+#[derive(Default)]
+struct SentinelLogin {
+    user: Option<String>,
+    password: Option<String>,
+}
+
+impl SentinelLogin {
+    fn of(&self, mut settings: RedisConnectionInfo) -> RedisConnectionInfo {
+        if let Some(user) = &self.user {
+            settings = settings.set_username(user);
+        }
+        if let Some(password) = &self.password {
+            settings = settings.set_password(password);
+        }
+        settings
+    }
+}
+
+/// The parameters for every connection, as they were written, and those for the login in Sentinel.
+fn split_parameters(query: &str) -> (String, SentinelLogin) {
+    let mut login = SentinelLogin::default();
+    let mut others = Vec::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        match name {
+            "sentinel_user" => login.user = Some(decoded(value)),
+            "sentinel_password" => login.password = Some(decoded(value)),
+            _ => others.push(pair),
+        }
+    }
+    (others.join("&"), login)
+}
+
+/// A value without its percent signs, as in the user and password before a host: a plus is a plus.
+fn decoded(value: &str) -> String {
+    let url = format!("redis://x/?x={}", value.replace('+', "%2B"));
+    let read = reqwest::Url::parse(&url).ok();
+    read.and_then(|url| url.query_pairs().next().map(|(_, value)| value.into_owned()))
+        .unwrap_or_else(|| value.to_owned())
+}
 
 /// Reads a URL: `redis://…`, or `rediss://…` for TLS. The parameters are those of Postgres' URLs
 /// and name files in PEM: `sslrootcert` (the authorities to trust instead of the system's),
@@ -13,7 +169,7 @@ use crate::tls;
 /// # Errors
 /// When it is no URL of a Redis, or a file cannot be read. When it names files without TLS, or TLS
 /// without verification: the connection would not be as protected as the URL says.
-pub(super) fn read(redis_url: &str) -> Result<ConnectionInfo, LiveError> {
+fn read_redis(redis_url: &str) -> Result<ConnectionInfo, LiveError> {
     let info = redis_url.into_connection_info().map_err(LiveError::Url)?;
     // redis 1.x leaves Nagle's algorithm on by default. Without it, small calls have less than half
     // the median latency.
@@ -24,7 +180,7 @@ pub(super) fn read(redis_url: &str) -> Result<ConnectionInfo, LiveError> {
     let info = info.set_redis_settings(login);
     let files = Files::read(redis_url)?;
     match info.addr() {
-        ConnectionAddr::TcpTls { insecure: true, .. } => Err(LiveError::TlsUrl(
+        ConnectionAddr::TcpTls { insecure: true, .. } => Err(LiveError::WrongUrl(
             "#insecure is not taken: it would talk to anyone; sslrootcert names the authority of a certificate"
                 .to_owned(),
         )),
@@ -36,7 +192,7 @@ pub(super) fn read(redis_url: &str) -> Result<ConnectionInfo, LiveError> {
             Ok(client.get_connection_info().clone())
         }
         _ => match files.any() {
-            Some(parameter) => Err(LiveError::TlsUrl(format!(
+            Some(parameter) => Err(LiveError::WrongUrl(format!(
                 "{parameter} is for TLS, and this URL is for Redis without it; write rediss://"
             ))),
             None => Ok(info),
@@ -65,7 +221,7 @@ impl Files {
                 "sslcert" => &mut files.sslcert,
                 "sslkey" => &mut files.sslkey,
                 name if name.starts_with("ssl") => {
-                    return Err(LiveError::TlsUrl(
+                    return Err(LiveError::WrongUrl(
                         "of TLS it takes sslrootcert, sslcert and sslkey; rediss:// always verifies"
                             .to_owned(),
                     ));
@@ -90,15 +246,16 @@ impl Files {
     }
 
     fn load(&self) -> Result<TlsCertificates, LiveError> {
-        let certificates = |name: &str, path: &str| tls::certificates(name, path).map_err(LiveError::TlsUrl);
+        let certificates =
+            |name: &str, path: &str| tls::certificates(name, path).map_err(LiveError::WrongUrl);
         let client_tls = match (&self.sslcert, &self.sslkey) {
             (None, None) => None,
             (Some(certificate), Some(key)) => Some(ClientTlsConfig {
                 client_cert: certificates("sslcert", certificate)?,
-                client_key: tls::file("sslkey", key).map_err(LiveError::TlsUrl)?,
+                client_key: tls::file("sslkey", key).map_err(LiveError::WrongUrl)?,
             }),
             _ => {
-                return Err(LiveError::TlsUrl("sslcert and sslkey go together".to_owned()));
+                return Err(LiveError::WrongUrl("sslcert and sslkey go together".to_owned()));
             }
         };
         let root_cert = self.sslrootcert.as_ref();
@@ -117,8 +274,15 @@ mod tests {
 
     fn refusal(url: &str) -> String {
         match read(url) {
-            Ok(info) => panic!("{url} is read as {info:?}"),
+            Ok(_) => panic!("{url} is read"),
             Err(error) => error.to_string(),
+        }
+    }
+
+    fn sentinels(url: &str) -> SentinelAddress {
+        match read(url).expect("a URL") {
+            Address::Sentinels(address) => *address,
+            Address::Redis(_) => panic!("{url} leads to no Sentinels"),
         }
     }
 
@@ -157,9 +321,64 @@ mod tests {
             ("redis://server:secret@localhost:6379/0", false),
             ("rediss://server:secret@localhost:6379/0", true),
         ] {
-            let info = read(url).expect("a URL");
+            let info = read_redis(url).expect("a URL");
             assert_eq!(matches!(info.addr(), ConnectionAddr::TcpTls { .. }), is_tls);
             assert_eq!(info.redis_settings().username(), Some("server"));
+        }
+    }
+
+    #[test]
+    fn sentinels_the_primarys_name_and_both_logins_are_read() {
+        let read = sentinels(
+            "redis+sentinel://server:a%40b@h1,h2:26380,[::1],[::2]:7/main-1/3?sentinel_user=asks&sentinel_password=c%20+d&protocol=resp3",
+        );
+        let addresses: Vec<String> = read.sentinels.iter().map(|one| one.addr().to_string()).collect();
+        assert_eq!(addresses, ["h1:26379", "h2:26380", "::1:26379", "::2:7"]);
+        assert_eq!(read.name, "main-1");
+        let primary = read.primary.redis_settings();
+        assert_eq!(
+            (primary.username(), primary.password()),
+            (Some("server"), Some("a@b"))
+        );
+        assert_eq!(primary.db(), 3);
+        for sentinel in &read.sentinels {
+            let settings = sentinel.redis_settings();
+            assert_eq!(
+                (settings.username(), settings.password()),
+                (Some("asks"), Some("c +d"))
+            );
+            assert_eq!((settings.db(), settings.protocol()), (0, primary.protocol()));
+        }
+        let without_login = sentinels("redis+sentinel://h/x");
+        let settings = without_login.sentinels[0].redis_settings();
+        assert_eq!((settings.username(), settings.password()), (None, None));
+        let with_tls = sentinels("rediss+sentinel://h/x");
+        for info in [&with_tls.sentinels[0], &with_tls.primary] {
+            assert!(matches!(info.addr(), ConnectionAddr::TcpTls { .. }));
+        }
+    }
+
+    #[test]
+    fn a_wrong_url_of_sentinels_is_refused_with_how_it_looks() {
+        let too_many = format!("redis+sentinel://{}/x", ["h"; SENTINELS_LIMIT + 1].join(","));
+        for (url, words) in [
+            ("redis+sentinel://h1,h2", "the name of the primary is missing"),
+            ("redis+sentinel://h1,h2/", "the name of the primary is missing"),
+            ("redis+sentinel://h1,h2/my master", "letters, digits and . _ -"),
+            ("redis+sentinel://h1,,h2/x", "a host of a Sentinel is missing"),
+            ("redis+sentinel:///x", "a host of a Sentinel is missing"),
+            ("redis+sentinel://h/x#y", "is not taken"),
+            (too_many.as_str(), "more than 16 Sentinels"),
+            ("redis+sentinel://h:port/x", "REDIS_URL"),
+            ("redis+sentinel://h/x/y", "REDIS_URL"),
+            ("redis+sentinel://h/x?sslkey=/x", "write rediss://"),
+            ("redis+cluster://h1,h2", "no Redis Cluster yet"),
+        ] {
+            let said = refusal(url);
+            assert!(
+                said.contains(words) && said.contains("REDIS_URL"),
+                "{url}: {said}"
+            );
         }
     }
 }

@@ -1,13 +1,14 @@
 //! How Tally connects to Redis.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_redis::{Manager, Pool, Runtime};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, InfoDict};
+use redis::{AsyncConnectionConfig, ConnectionAddr, InfoDict};
 
 use super::pooled::Pooled;
+use super::route::Route;
 use super::{KeyPrefix, LiveError, address};
 
 /// How long a new connection may take.
@@ -17,20 +18,14 @@ pub const CONNECT_LIMIT: Duration = Duration::from_millis(500);
 pub const SERVER_ANSWER_LIMIT: Duration = Duration::from_millis(500);
 /// How long the sync worker waits for an answer: no client waits for the worker.
 pub const WORKER_ANSWER_LIMIT: Duration = Duration::from_secs(5);
-/// How long a caller waits for one of the pool's connections.
-pub const ACQUIRE_LIMIT: Duration = Duration::from_secs(2);
-/// Connections in the pool.
-pub const POOL_LIMIT_CONNECTIONS: usize = 4;
 /// How long a lease entitles its holders to seed. Longer than a batch takes for its read of the
 /// exact counts and its seed (`votes::SEED_LIMIT`); a batch that takes longer counts again.
 pub const LEASE_LIMIT_MS: u64 = 10_000;
 
-/// Where Redis is, and connections to it.
+/// Where Redis is, and connections to it. Cheap to clone.
 #[derive(Clone)]
 pub struct Redis {
-    pool: Pool,
-    client: Client,
-    config: AsyncConnectionConfig,
+    route: Arc<Route>,
     keys: KeyPrefix,
 }
 
@@ -40,69 +35,51 @@ impl Redis {
     /// # Errors
     /// When `redis_url` is no URL of a Redis, or names files that cannot be read.
     pub fn new(redis_url: &str, prefix: &KeyPrefix, answer_limit: Duration) -> Result<Self, LiveError> {
-        let info = address::read(redis_url)?;
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_LIMIT))
             .set_response_timeout(Some(answer_limit));
-        let client = Client::open(info.clone()).map_err(LiveError::Url)?;
-        let manager = Manager::new_with_config(info, config.clone()).map_err(LiveError::Url)?;
-        let pool = Pool::builder(manager)
-            .max_size(POOL_LIMIT_CONNECTIONS)
-            .wait_timeout(Some(ACQUIRE_LIMIT))
-            .create_timeout(Some(ACQUIRE_LIMIT))
-            .recycle_timeout(Some(ACQUIRE_LIMIT))
-            .runtime(Runtime::Tokio1)
-            .build()
-            .map_err(|_| LiveError::Unavailable)?;
         Ok(Self {
-            pool,
-            client,
-            config,
+            route: Arc::new(Route::new(address::read(redis_url)?, config)?),
             keys: prefix.clone(),
         })
     }
 
     /// A new connection outside of the pool. The calling runtime drives it.
     pub(super) async fn connect(&self) -> Result<MultiplexedConnection, LiveError> {
-        let config = &self.config;
-        let connected = self
-            .client
-            .get_multiplexed_async_connection_with_config(config)
-            .await;
-        match connected {
-            Ok(connection) => Ok(connection),
-            Err(error) => Err(self.named(error.into()).await),
-        }
+        self.route.connect().await
     }
 
     /// A connection of the pool.
     pub(super) async fn get(&self) -> Result<Pooled, LiveError> {
-        match self.pool.get().await {
-            Ok(connection) => Ok(Pooled::new(connection)),
-            Err(error) => Err(self.named(error.into()).await),
-        }
+        self.route.get().await
     }
 
-    /// The address of this Redis.
-    pub(super) fn address(&self) -> &ConnectionAddr {
-        self.client.get_connection_info().addr()
+    /// The number of the Redis that is used now. Another number is another Redis: connections that are kept lead to
+    /// the one from before.
+    pub(super) async fn number(&self) -> Result<u64, LiveError> {
+        Ok(self.route.node().await?.number)
+    }
+
+    /// Whether Sentinels say which Redis is the primary.
+    pub(super) fn has_sentinels(&self) -> bool {
+        self.route.is_followed()
     }
 
     /// Whether it logs in as `default`.
     pub(super) fn is_default_login(&self) -> bool {
-        let settings = self.client.get_connection_info().redis_settings();
+        let settings = self.route.login().redis_settings();
         settings.username().is_none_or(|name| name == "default")
     }
 
     /// Whether it connects without a password.
     pub(super) fn asks_no_password(&self) -> bool {
-        let settings = self.client.get_connection_info().redis_settings();
+        let settings = self.route.login().redis_settings();
         settings.password().is_none()
     }
 
     /// Whether what it sends crosses a network in plain text.
     pub(super) fn is_plain(&self) -> bool {
-        match self.address() {
+        match self.route.login().addr() {
             ConnectionAddr::Tcp(host, _) => {
                 let is_loopback = |address: IpAddr| address.to_canonical().is_loopback();
                 host != "localhost" && !host.parse().is_ok_and(is_loopback)

@@ -19,11 +19,33 @@ pub enum LiveError {
     Refused(Refusal),
     #[error("no connection to Redis (REDIS_URL): {0}")]
     Pool(#[source] PoolError),
-    #[error("REDIS_URL: {0}; it takes redis://user:password@host:port/number, or rediss:// for TLS")]
+    #[error(
+        "REDIS_URL: {0}; it takes redis://user:password@host:port/number, rediss:// for TLS, or \
+         redis+sentinel://user:password@host1,host2,host3/name"
+    )]
     Url(#[source] RedisError),
-    /// The URL's TLS parameters are wrong.
+    /// The URL has parameters for TLS, or Sentinels, that are wrong.
     #[error("REDIS_URL: {0}")]
-    TlsUrl(String),
+    WrongUrl(String),
+    /// None of the Sentinels says where the primary is.
+    #[error("no Sentinel in REDIS_URL says which Redis is the primary: {0}")]
+    NoSentinel(#[source] Box<LiveError>),
+    #[error(
+        "at {0} is no Sentinel, as REDIS_URL says: give the addresses of the Sentinels, whose port is \
+         often 26379, or redis:// to use that Redis"
+    )]
+    NotASentinel(String),
+    #[error(
+        "the Sentinels in REDIS_URL watch no primary with the name {0}: the path of the URL is the name \
+         in their settings (sentinel monitor <name> …)"
+    )]
+    UnknownPrimary(String),
+    /// A failover goes on, or an old primary has not heard of it.
+    #[error("the Redis at {0}, which Sentinels in REDIS_URL name as the primary, says that it is none")]
+    NotThePrimary(String),
+    /// Connections lead to another Redis than the one that Sentinels name.
+    #[error("the Sentinels in REDIS_URL name another Redis as the primary")]
+    PrimaryMoved,
     /// Nothing was sent, not even the login's name.
     #[error("Redis (REDIS_URL) is refused: {0}")]
     Tls(TlsFault),
@@ -95,7 +117,10 @@ impl LiveError {
             | Self::NoIdentity(_)
             | Self::Tls(_)
             | Self::Permission { .. }
-            | Self::UnknownCommands { .. } => true,
+            | Self::UnknownCommands { .. }
+            | Self::NotASentinel(_)
+            | Self::UnknownPrimary(_) => true,
+            Self::NoSentinel(why) => why.is_unfit(),
             Self::Refused(refusal) => refusal.reply().lasts == Lasts::ForEver,
             _ => false,
         }
@@ -105,6 +130,7 @@ impl LiveError {
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::Permission { .. } | Self::UnknownCommands { .. } => true,
+            Self::NoSentinel(why) => why.is_refusal(),
             Self::Refused(refusal) => refusal.reply().lasts != Lasts::AWhile,
             _ => false,
         }

@@ -14,6 +14,10 @@ pub struct RedisFacts {
     /// Whether a replica reaches its primary.
     pub has_link: bool,
     pub replicas: u64,
+    /// Whether Sentinels say that it is the primary.
+    pub is_followed: bool,
+    /// Whether it takes writes only while replicas follow it (`min-replicas-to-write`).
+    pub needs_replicas: bool,
     pub is_cluster: bool,
     pub used_bytes: u64,
     /// 0: no limit.
@@ -51,6 +55,9 @@ impl Redis {
             role: text("role").unwrap_or_default(),
             has_link: is("master_link_status", "up"),
             replicas: number("connected_slaves"),
+            is_followed: self.has_sentinels(),
+            // It is there only while the setting is above 0.
+            needs_replicas: text("min_slaves_good_slaves").is_some(),
             is_cluster: number("cluster_enabled") == 1,
             used_bytes: number("used_memory"),
             limit_bytes: number("maxmemory"),

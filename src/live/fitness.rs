@@ -26,27 +26,29 @@ impl Redis {
         let mut connection = self.get().await?;
         permissions::check(&mut connection, self.keys(), program).await
     }
+}
 
-    /// The error of a connection that could not be made, named better where Redis says more without
+impl LiveError {
+    /// The error of a connection that could not be made to this address, named better where Redis says more without
     /// a login.
-    pub(super) async fn named(&self, error: LiveError) -> LiveError {
-        match (&error, self.address()) {
+    pub(super) async fn named(self, at: &ConnectionAddr) -> Self {
+        match (&self, at) {
             // A Redis without TLS takes the handshake for a command, and waits for the rest of it.
-            (LiveError::Redis(_) | LiveError::Pool(_), ConnectionAddr::TcpTls { host, port, .. }) => {
+            (Self::Redis(_) | Self::Pool(_), ConnectionAddr::TcpTls { host, port, .. }) => {
                 if said_in_plain_text(host, *port).await.is_none() {
-                    return error;
+                    return self;
                 }
-                tracing::debug!(%error, "it answers without TLS");
-                LiveError::Tls(TlsFault::NoTls)
+                tracing::debug!(error = %self, "it answers without TLS");
+                Self::Tls(TlsFault::NoTls)
             }
             // A Redis that takes no connection says so at once. redis takes that for the answer to
             // the login.
-            (LiveError::Refused(_), ConnectionAddr::Tcp(host, port)) => {
+            (Self::Refused(_), ConnectionAddr::Tcp(host, port)) => {
                 let said = said_in_plain_text(host, *port).await;
                 let refusal = said.and_then(|said| Refusal::of_line(&said));
-                refusal.map_or(error, LiveError::Refused)
+                refusal.map_or(self, Self::Refused)
             }
-            _ => error,
+            _ => self,
         }
     }
 }

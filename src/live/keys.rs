@@ -6,6 +6,7 @@
 //! | `<prefix>{<item id>}` | string | an item's counter, see [`super::counter`] |
 //! | `<prefix>epoch` | string | the known epoch: the one that the counters belong to |
 //! | `<prefix>entering:<nonce>` | string | the mark of a worker that is entering an epoch |
+//! | `<prefix>moved` | string | a token of the server that followed Sentinels to this Redis last, and may have counted on another one until then. It is a part of the epoch |
 //! | `<prefix>unsaved` | set | the index: the keys of the items with an unsaved live count or a rebuild request |
 //! | `<prefix>cold` | string | a token: there were votes on cold items, and the saved counts may not have them yet. Each batch with such a vote sets another |
 //! | `<prefix>unsaved_scan` | string | the cursor of the scan over the index that several workers share |
@@ -53,6 +54,11 @@ impl KeyPrefix {
     /// The known epoch.
     pub fn epoch(&self) -> String {
         format!("{}epoch", self.0)
+    }
+
+    /// The token of the server that came to this Redis last, from another one.
+    pub fn moved(&self) -> String {
+        format!("{}moved", self.0)
     }
 
     /// The mark of a worker that is entering an epoch.

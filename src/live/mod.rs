@@ -16,19 +16,19 @@ mod owner;
 mod permissions;
 mod pooled;
 mod probe;
+mod route;
 mod scripts;
+mod sentinels;
 mod server;
 mod worker;
 
-pub use connect::{
-    ACQUIRE_LIMIT, CONNECT_LIMIT, LEASE_LIMIT_MS, POOL_LIMIT_CONNECTIONS, Redis, SERVER_ANSWER_LIMIT,
-    WORKER_ANSWER_LIMIT,
-};
+pub use connect::{CONNECT_LIMIT, LEASE_LIMIT_MS, Redis, SERVER_ANSWER_LIMIT, WORKER_ANSWER_LIMIT};
 pub use counter::{Counter, CounterParts, CounterValue};
 pub use error::LiveError;
 pub use error_replies::{ErrorReply, Lasts, Ran, Refusal};
 pub use facts::RedisFacts;
 pub use keys::{CounterKey, InvalidKeyPrefix, KeyPrefix};
+pub use route::{ACQUIRE_LIMIT, POOL_LIMIT_CONNECTIONS};
 pub use scripts::CALL_LIMIT_KEYS;
 pub(crate) use scripts::fresh_token;
 pub(crate) use server::{BACK_PRESSURE_LIMIT, REPAIR_LIMIT_ITEMS};

@@ -1,5 +1,6 @@
 //! A private Postgres, copied from a migrated template, and a private Redis.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use redis::aio::MultiplexedConnection;
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
 use tally::app;
-use tally::dev::{Durability, PrivatePostgres, PrivateRedis, usable_folder};
+use tally::dev::{Durability, PrivatePostgres, PrivateRedis, PrivateSentinels, usable_folder};
 use tally::ledger::Role;
 use tempfile::TempDir;
 
@@ -23,6 +24,8 @@ const CHANGE_VARIABLE: &str = "TALLY_TEST_SQL";
 const FOLDER_VARIABLE: &str = "TALLY_TEST_FOLDER";
 /// Connections of a test's own pool.
 const POOL_CONNECTIONS: u32 = 2;
+/// The replicas of a test's Redis that Sentinels watch: one may be promoted and the other one follow it.
+const REPLICAS: usize = 2;
 /// How long Redis may take to answer a test.
 /// To delete a million counters takes it most of a second.
 const REDIS_ANSWER_LIMIT: Duration = Duration::from_secs(30);
@@ -188,10 +191,7 @@ impl Stores {
                 .expect("the change can be made");
             owner.close().await;
         }
-        // Each Redis has its own password. If two tests draw one port, neither takes the other's
-        // Redis for its own.
-        let secret = format!("{SECRET}-{:016x}", rand::random::<u64>());
-        let redis = start_redis(&folder.path().join("redis"), &secret, Variables::new())
+        let redis = start_redis(&folder.path().join("redis"), &own_secret(), Variables::new())
             .await
             .expect("Redis starts");
         Self {
@@ -200,6 +200,30 @@ impl Stores {
             redis,
             folder,
         }
+    }
+
+    /// Replaces its Redis by a primary and replicas that Sentinels watch.
+    pub async fn watched(mut self) -> (Self, Watched) {
+        self.redis.stop().await;
+        let folder = self.folder.path();
+        let primary = PrivateRedis::new(&folder.join("primary"), &own_secret()).expect("a port");
+        let mut primary = primary.persistent();
+        let mut replicas = Vec::new();
+        for number in 1..=REPLICAS {
+            let replica = primary.replica(&folder.join(format!("replica-{number}")));
+            replicas.push(replica.expect("a port"));
+        }
+        primary.start().await.expect("Redis starts");
+        for replica in &mut replicas {
+            replica.start().await.expect("a replica starts");
+        }
+        let sentinels = PrivateSentinels::start(&folder.join("sentinels"), &primary)
+            .await
+            .expect("Sentinels start");
+        self.redis = primary;
+        let watched = Watched { replicas, sentinels };
+        watched.until_all_are_known().await;
+        (self, watched)
     }
 
     pub fn folder(&self) -> &Path {
@@ -234,6 +258,57 @@ impl Stores {
     /// A connection for the test's own commands.
     pub async fn redis_connection(&self) -> MultiplexedConnection {
         redis_connection(&self.redis_url()).await.expect("Redis answers")
+    }
+}
+
+/// Each Redis has its own password. If two tests draw one port, neither takes the other's Redis for its own.
+fn own_secret() -> String {
+    format!("{SECRET}-{:016x}", rand::random::<u64>())
+}
+
+/// Replicas of a test's Redis, and the Sentinels that watch all of them.
+pub struct Watched {
+    pub replicas: Vec<PrivateRedis>,
+    pub sentinels: PrivateSentinels,
+}
+
+impl Watched {
+    /// Waits until each Sentinel knows the others and all replicas: earlier, none would be promoted.
+    pub async fn until_all_are_known(&self) {
+        for at in 0..PrivateSentinels::NUMBER {
+            let what = format!("Sentinel {at} knows the others and the replicas");
+            crate::eventually(&what, async || {
+                let state = self.state(at).await?;
+                let number = |name: &str| state.get(name)?.parse::<usize>().ok();
+                let all = PrivateSentinels::NUMBER - 1;
+                let is_all =
+                    number("num-other-sentinels") == Some(all) && number("num-slaves") == Some(REPLICAS);
+                is_all.then_some(())
+            })
+            .await;
+        }
+    }
+
+    /// What a Sentinel says of the primary.
+    async fn state(&self, at: usize) -> Option<HashMap<String, String>> {
+        let mut connection = redis_connection(&self.sentinels.address(at)).await.ok()?;
+        redis::cmd("SENTINEL")
+            .arg("MASTER")
+            .arg(PrivateSentinels::NAME)
+            .query_async(&mut connection)
+            .await
+            .ok()
+    }
+
+    /// Waits until this Sentinel names another primary than the one at this port. Returns which of the replicas it is.
+    pub async fn promoted(&self, at: usize, before: u16) -> usize {
+        crate::eventually("a replica is promoted", async || {
+            let state = self.state(at).await?;
+            let port: u16 = state.get("port")?.parse().ok()?;
+            let named = self.replicas.iter().position(|replica| replica.port() == port);
+            named.filter(|_| port != before)
+        })
+        .await
     }
 }
 

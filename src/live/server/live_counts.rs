@@ -5,6 +5,7 @@
 //! suspects, and the repair task invalidates them before the circuit breaker closes.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -120,6 +121,7 @@ impl LiveCounts {
             wake_repair: Notify::new(),
             back_pressure: tokio::sync::RwLock::default(),
             redis,
+            closed_at: AtomicU64::default(),
             owner,
         });
         tokio::spawn(repair_suspects::run(Arc::downgrade(&state)));

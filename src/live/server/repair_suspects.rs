@@ -1,17 +1,18 @@
 //! The repair task invalidates suspects. It closes the circuit breaker when Redis answers again.
 
 use std::sync::Weak;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::state::State;
 use super::suspects::DueSuspects;
-use crate::live::LiveError;
 use crate::live::owner::claim;
 use crate::live::permissions;
 use crate::live::probe::probe;
-use crate::live::scripts::invalidate;
+use crate::live::scripts::{fresh_token, invalidate};
+use crate::live::{LiveError, SERVER_ANSWER_LIMIT};
 use crate::telemetry::{Program, name};
 
 /// How long the repair task waits before it tries an unavailable Redis again. The first wait, and
@@ -68,6 +69,12 @@ pub(super) async fn run(shared: Weak<State>) {
 async fn repair(state: &State) -> Result<Option<Instant>, LiveError> {
     let is_open = || state.breaker.generation().is_none();
     let owner = state.owner().await?;
+    // Before the connection: if the primary moves in between, the next look finds it.
+    let number = state.redis.number().await?;
+    if !is_open() && state.has_moved(number) {
+        // The threads' connections lead to the old primary, which may go on answering.
+        return Err(LiveError::PrimaryMoved);
+    }
     if !is_open()
         && let DueSuspects::None { next } = state.suspects.ready(|| {})
     {
@@ -84,6 +91,16 @@ async fn repair(state: &State) -> Result<Option<Instant>, LiveError> {
     let mut connection = state.redis.connect().await?;
     if is_open() {
         permissions::check(&mut connection, state.redis.keys(), Program::Server).await?;
+        if state.has_moved(number) {
+            // Until then, calls may be answered that began before the circuit breaker opened.
+            sleep(SERVER_ANSWER_LIMIT).await;
+            // What the old primary counted after it was replaced is missing here. The workers count again.
+            redis::cmd("SET")
+                .arg(state.redis.keys().moved())
+                .arg(fresh_token())
+                .exec_async(&mut connection)
+                .await?;
+        }
     }
     // A Redis without memory for votes takes no counts, but it still invalidates: no count that
     // others may read stays wrong.
@@ -106,6 +123,7 @@ async fn repair(state: &State) -> Result<Option<Instant>, LiveError> {
         // Runs while no suspect can be added. A later suspect wakes the task again.
         let close = || {
             if probed.is_ok() && is_open() {
+                state.closed_at.store(number, Ordering::Relaxed);
                 state.breaker.close();
             }
         };

@@ -1,5 +1,7 @@
 //! What the server's client of Redis and its repair task share.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use tokio::sync::{Notify, watch};
 
 use super::breaker::CircuitBreaker;
@@ -18,11 +20,19 @@ pub(super) struct State {
     /// breaker closes, a caller that finds it open waits here and adds no suspects.
     pub back_pressure: tokio::sync::RwLock<()>,
     pub redis: Redis,
+    /// [`Redis::number`] when the circuit breaker closed last; 0: it never has.
+    pub closed_at: AtomicU64,
     /// Which Tally this is, once Postgres has said so.
     pub owner: watch::Receiver<Option<Owner>>,
 }
 
 impl State {
+    /// Whether connections that are kept lead to another Redis than this one.
+    pub fn has_moved(&self, number: u64) -> bool {
+        let known = self.closed_at.load(Ordering::Relaxed);
+        known != 0 && known != number
+    }
+
     /// Which Tally this is. Waits until Postgres says so: without Postgres there are no votes to
     /// count.
     ///

@@ -10,7 +10,9 @@ use crate::live::scripts::{self, fresh_token, text};
 
 impl Counters {
     /// Which run of which Redis answers: `<run_id>:<master_replid>`. The first part changes when
-    /// Redis restarts, the second when it fails over.
+    /// Redis restarts, the second when it fails over. A third part, if there is one, changes when a
+    /// server comes from the old primary to this one: what it counted there until then is missing
+    /// here.
     ///
     /// # Errors
     /// When Redis is unavailable, or hides its identity. There is no substitute: nothing else
@@ -32,18 +34,23 @@ impl Counters {
         };
         let run_id = part(&server, "run_id")?;
         let replication_id = part(&replication, "master_replid")?;
-        Ok(format!("{run_id}:{replication_id}"))
+        Ok(match self.read_token(self.redis.keys().moved()).await? {
+            Some(moved) => format!("{run_id}:{replication_id}:{moved}"),
+            None => format!("{run_id}:{replication_id}"),
+        })
     }
 
     /// The epoch that a worker entered last; `None`: Redis is new or has lost its data.
     pub async fn known_epoch(&self) -> Result<Option<String>, LiveError> {
+        self.read_token(self.redis.keys().epoch()).await
+    }
+
+    async fn read_token(&self, key: String) -> Result<Option<String>, LiveError> {
         let mut connection = self.redis.get().await?;
-        let read: Result<Option<String>, RedisError> = redis::cmd("GET")
-            .arg(self.redis.keys().epoch())
-            .query_async(&mut connection)
-            .await;
+        let read: Result<Option<String>, RedisError> =
+            redis::cmd("GET").arg(key).query_async(&mut connection).await;
         match read {
-            // Someone has put another type there, which is no epoch. The next epoch replaces it.
+            // Someone has put another type there, which is no token. The next one replaces it.
             Err(error) if error.code() == Some("WRONGTYPE") => Ok(None),
             read => Ok(read?),
         }

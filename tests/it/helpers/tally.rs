@@ -103,6 +103,16 @@ fn urls(database_url: &str, redis_url: &str) -> StoreUrls {
 
 /// A server on a free port, which is not running yet.
 fn server(stores: &Stores, edit: impl FnOnce(&mut ServerOptions)) -> Server {
+    server_at(|role| logins(stores, role), edit)
+}
+
+/// Where the stores are, for the login of this role.
+pub fn logins(stores: &Stores, role: Role) -> StoreUrls {
+    urls(&stores.login_url(role), &stores.redis_login_url(role))
+}
+
+/// The same with these URLs of each role.
+fn server_at(urls: impl Fn(Role) -> StoreUrls, edit: impl FnOnce(&mut ServerOptions)) -> Server {
     let mut options = ServerOptions {
         listen: "127.0.0.1:0".parse().expect("an address"),
         shutdown_limit: Duration::from_secs(10),
@@ -116,15 +126,11 @@ fn server(stores: &Stores, edit: impl FnOnce(&mut ServerOptions)) -> Server {
         // Most tests look at live counts after a first vote. Those of cold items edit this.
         seeding: Seeding::All,
         operator: Some(
-            app::operator(&stores.login_url(Role::Operator), "test server operator").expect("a URL"),
+            app::operator(&urls(Role::Operator).database_url, "test server operator").expect("a URL"),
         ),
     };
     edit(&mut options);
-    let of_server = urls(
-        &stores.login_url(Role::Server),
-        &stores.redis_login_url(Role::Server),
-    );
-    app::server(&of_server, options, "test server", metrics()).expect("a free port")
+    app::server(&urls(Role::Server), options, "test server", metrics()).expect("a free port")
 }
 
 impl Tally {
@@ -145,7 +151,18 @@ impl Tally {
     /// Starts a server with other options.
     pub async fn start_with(edit: impl FnOnce(&mut ServerOptions)) -> Self {
         let stores = Stores::start().await;
-        let server = server(&stores, edit);
+        Self::start_at(stores, |_, urls| urls, edit).await
+    }
+
+    /// Starts a server. Its programs find the stores by what `leads` makes of the URLs of their logins.
+    pub async fn start_at(
+        stores: Stores,
+        leads: impl Fn(Role, StoreUrls) -> StoreUrls,
+        edit: impl FnOnce(&mut ServerOptions),
+    ) -> Self {
+        let led = |role| leads(role, logins(&stores, role));
+        let of_worker = led(Role::Worker);
+        let server = server_at(led, edit);
         let base = format!("http://{}", server.address().expect("an address"));
         let (stop, stopped) = oneshot::channel();
         let server = tokio::spawn(server.run(async {
@@ -156,11 +173,8 @@ impl Tally {
             http: reqwest::Client::builder().no_proxy().build().expect("a client"),
             ledger: ledger(&stores.database_url),
             server_ledger: server_ledger(&stores.database_url),
-            worker_urls: urls(
-                &stores.login_url(Role::Worker),
-                &stores.redis_login_url(Role::Worker),
-            ),
-            counters: counters(&stores.redis_login_url(Role::Worker)),
+            counters: counters(&of_worker.redis_url),
+            worker_urls: of_worker,
             pool: stores.pool(),
             stores,
             stop: Some(stop),
@@ -209,6 +223,15 @@ impl Tally {
         ItemId::new(item["id"].as_i64().expect("an id")).expect("positive")
     }
 
+    /// Starts a second server that finds the stores by these URLs of each role, and ends with the test. Returns its
+    /// address.
+    pub async fn another_server_at(&self, urls: impl Fn(Role) -> StoreUrls) -> String {
+        let server = server_at(urls, |_| {});
+        let (base, stop) = self.run_until_dropped(server).await;
+        std::mem::forget(stop);
+        base
+    }
+
     /// Starts a second server on the same stores, which ends with the test.
     /// Returns its address.
     pub async fn another_server(&self) -> String {
@@ -228,7 +251,10 @@ impl Tally {
         &self,
         edit: impl FnOnce(&mut ServerOptions),
     ) -> (String, oneshot::Sender<()>) {
-        let server = server(&self.stores, edit);
+        self.run_until_dropped(server(&self.stores, edit)).await
+    }
+
+    async fn run_until_dropped(&self, server: Server) -> (String, oneshot::Sender<()>) {
         let base = format!("http://{}", server.address().expect("an address"));
         let (stop, stopped) = oneshot::channel::<()>();
         tokio::spawn(server.run(async { drop(stopped.await) }));

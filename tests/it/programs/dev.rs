@@ -91,6 +91,27 @@ async fn dev_serves_keeps_its_data_over_a_restart_and_leaves_no_process_behind()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn dev_with_the_topology_sentinel_counts_on_the_primary_and_leaves_no_process_behind() {
+    let folder = temporary_folder("dev-").expect("a folder");
+    let place = folder.path().to_string_lossy().into_owned();
+    for name in ["first", "second"] {
+        let mut dev = dev(folder.path());
+        dev.args(["--topology", "sentinel"]);
+        let program = Program::start(dev, folder.path(), name).expect("the program starts");
+        let line = program.wait_for_line("Tally is at").await;
+        let base = line.trim_start_matches("Tally is at ").trim_end_matches('/');
+        until_ready(base).await.expect("a server that is ready");
+        assert!(
+            program.output().contains("Sentinels name the primary of Redis"),
+            "{}",
+            program.output()
+        );
+        stop(program, Signal::SIGINT).await;
+        assert_eq!(processes_with(&place), Vec::<String>::new());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn dev_stopped_while_it_starts_can_be_started_again() {
     let folder = temporary_folder("dev-").expect("a folder");
     let place = folder.path().to_string_lossy().into_owned();

@@ -3,11 +3,13 @@
 mod failovers;
 mod lost_votes;
 mod outages;
+mod postgres_hosts;
 mod prepared;
 mod readiness;
 mod redis_connections;
 mod redis_errors;
 mod runs;
+mod sentinels;
 mod settings;
 mod standby;
 mod standby_waits;

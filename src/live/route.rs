@@ -1,0 +1,259 @@
+//! Which Redis is used: the one in the URL, or the primary that Sentinels name.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use deadpool_redis::{Hook, HookError, Manager, Pool, PoolError, Runtime};
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisError};
+use tokio::time::Instant;
+
+use super::address::Address;
+use super::sentinels::Sentinels;
+use super::{LiveError, pooled::Pooled};
+use crate::telemetry;
+
+/// How long a caller waits for one of the pool's connections.
+pub const ACQUIRE_LIMIT: Duration = Duration::from_secs(2);
+/// Connections in the pool.
+pub const POOL_LIMIT_CONNECTIONS: usize = 4;
+/// How long it is believed what Sentinels said. Whoever comes later asks again.
+const BELIEVED_FOR: Duration = Duration::from_secs(1);
+/// What the check of a new connection of a pool says. [`PoolError`] takes a text, and no error of ours.
+const NOT_THE_PRIMARY: &str = "not the primary";
+
+/// Which Redis is used.
+pub(super) struct Route {
+    how: How,
+    config: AsyncConnectionConfig,
+}
+
+enum How {
+    /// Always this one.
+    Fixed(Arc<Node>),
+    /// The primary that Sentinels name.
+    Followed(Box<Followed>),
+}
+
+struct Followed {
+    sentinels: Sentinels,
+    known: Mutex<Known>,
+    /// Whoever asks Sentinels holds it.
+    asking: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Known {
+    primary: Option<Arc<Node>>,
+    /// `None`: a connection has failed since. Whoever comes next asks.
+    asked_at: Option<Instant>,
+}
+
+/// A Redis, and a pool of connections to it.
+pub(super) struct Node {
+    client: Client,
+    pool: Pool,
+    /// Counts the primaries that this program has followed. The first has 1.
+    pub number: u64,
+    /// Whether Sentinels have named it. A new connection then asks whether it is so.
+    is_named: bool,
+}
+
+impl Route {
+    pub fn new(address: Address, config: AsyncConnectionConfig) -> Result<Self, LiveError> {
+        let how = match address {
+            Address::Redis(info) => How::Fixed(Arc::new(Node::new(*info, &config, 1, false)?)),
+            Address::Sentinels(address) => How::Followed(Box::new(Followed {
+                sentinels: Sentinels::new(*address)?,
+                known: Mutex::default(),
+                asking: tokio::sync::Mutex::default(),
+            })),
+        };
+        Ok(Self { how, config })
+    }
+
+    /// How Tally logs in. With Sentinels, the host and port are not those of Redis.
+    pub fn login(&self) -> &ConnectionInfo {
+        match &self.how {
+            How::Fixed(node) => node.client.get_connection_info(),
+            How::Followed(followed) => followed.sentinels.login(),
+        }
+    }
+
+    /// Whether Sentinels say which Redis is used.
+    pub fn is_followed(&self) -> bool {
+        matches!(self.how, How::Followed(_))
+    }
+
+    /// The Redis that is used now.
+    ///
+    /// # Errors
+    /// When Sentinels are to say it, and none ever has.
+    pub async fn node(&self) -> Result<Arc<Node>, LiveError> {
+        match &self.how {
+            How::Fixed(node) => Ok(Arc::clone(node)),
+            How::Followed(followed) => followed.node(&self.config).await,
+        }
+    }
+
+    /// A new connection. The calling runtime drives it.
+    pub async fn connect(&self) -> Result<MultiplexedConnection, LiveError> {
+        let node = self.node().await?;
+        let connected = node.connect(&self.config).await;
+        if connected.is_err() {
+            self.ask_again();
+        }
+        connected
+    }
+
+    /// A connection of the pool.
+    pub async fn get(&self) -> Result<Pooled, LiveError> {
+        let node = self.node().await?;
+        let got = node.get().await;
+        if got.is_err() {
+            self.ask_again();
+        }
+        got
+    }
+
+    /// A connection failed: whoever comes next asks Sentinels again.
+    fn ask_again(&self) {
+        if let How::Followed(followed) = &self.how {
+            followed.known().asked_at = None;
+        }
+    }
+}
+
+impl Followed {
+    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The primary that is known, and whether that is believed without asking.
+    fn primary(&self) -> (Option<Arc<Node>>, bool) {
+        let known = self.known();
+        let is_believed = known.asked_at.is_some_and(|at| at.elapsed() < BELIEVED_FOR);
+        (known.primary.clone(), is_believed)
+    }
+
+    async fn node(&self, config: &AsyncConnectionConfig) -> Result<Arc<Node>, LiveError> {
+        let _asking = match self.primary() {
+            (Some(node), true) => return Ok(node),
+            (Some(node), false) => match self.asking.try_lock() {
+                Ok(asking) => asking,
+                // Another one asks. The answer is most often the same.
+                Err(_) => return Ok(node),
+            },
+            (None, _) => self.asking.lock().await,
+        };
+        let (known, is_believed) = self.primary();
+        if let (Some(node), true) = (&known, is_believed) {
+            return Ok(Arc::clone(node));
+        }
+        let named = match (self.sentinels.primary().await, &known) {
+            (Ok(named), _) => named,
+            (Err(error), None) => return Err(error),
+            // Redis goes on without its Sentinels, and so does Tally.
+            (Err(error), Some(node)) => {
+                if telemetry::is_news("the primary of Redis is not known for certain", &error) {
+                    tracing::warn!(%error, primary = %node.address(), "Redis is used as before");
+                }
+                self.known().asked_at = Some(Instant::now());
+                return Ok(Arc::clone(node));
+            }
+        };
+        let node = match known {
+            Some(node) if node.address() == named.addr() => node,
+            before => {
+                let number = before.as_ref().map_or(0, |node| node.number) + 1;
+                let node = Arc::new(Node::new(named, config, number, true)?);
+                match before {
+                    None => tracing::info!(primary = %node.address(), "Sentinels name the primary of Redis"),
+                    Some(before) => tracing::warn!(
+                        primary = %node.address(),
+                        before = %before.address(),
+                        "Sentinels name another primary of Redis"
+                    ),
+                }
+                node
+            }
+        };
+        *self.known() = Known {
+            primary: Some(Arc::clone(&node)),
+            asked_at: Some(Instant::now()),
+        };
+        Ok(node)
+    }
+}
+
+impl Node {
+    fn new(
+        info: ConnectionInfo,
+        config: &AsyncConnectionConfig,
+        number: u64,
+        is_named: bool,
+    ) -> Result<Self, LiveError> {
+        let client = Client::open(info.clone()).map_err(LiveError::Url)?;
+        let manager = Manager::new_with_config(info, config.clone()).map_err(LiveError::Url)?;
+        let mut pool = Pool::builder(manager)
+            .max_size(POOL_LIMIT_CONNECTIONS)
+            .wait_timeout(Some(ACQUIRE_LIMIT))
+            .create_timeout(Some(ACQUIRE_LIMIT))
+            .recycle_timeout(Some(ACQUIRE_LIMIT))
+            .runtime(Runtime::Tokio1);
+        if is_named {
+            pool = pool.post_create(Hook::async_fn(|connection: &mut MultiplexedConnection, _| {
+                Box::pin(async move {
+                    match is_primary(connection).await {
+                        Ok(true) => Ok(()),
+                        Ok(false) => Err(HookError::message(NOT_THE_PRIMARY)),
+                        Err(error) => Err(HookError::Backend(error)),
+                    }
+                })
+            }));
+        }
+        Ok(Self {
+            client,
+            pool: pool.build().map_err(|_| LiveError::Unavailable)?,
+            number,
+            is_named,
+        })
+    }
+
+    fn address(&self) -> &ConnectionAddr {
+        self.client.get_connection_info().addr()
+    }
+
+    async fn connect(&self, config: &AsyncConnectionConfig) -> Result<MultiplexedConnection, LiveError> {
+        let client = &self.client;
+        let mut connection = match client.get_multiplexed_async_connection_with_config(config).await {
+            Ok(connection) => connection,
+            Err(error) => return Err(LiveError::from(error).named(self.address()).await),
+        };
+        if self.is_named && !is_primary(&mut connection).await? {
+            return Err(self.is_not_the_primary());
+        }
+        Ok(connection)
+    }
+
+    async fn get(&self) -> Result<Pooled, LiveError> {
+        match self.pool.get().await {
+            Ok(connection) => Ok(Pooled::new(connection)),
+            Err(PoolError::PostCreateHook(HookError::Backend(error))) => Err(error.into()),
+            Err(PoolError::PostCreateHook(_)) => Err(self.is_not_the_primary()),
+            Err(error) => Err(LiveError::from(error).named(self.address()).await),
+        }
+    }
+
+    fn is_not_the_primary(&self) -> LiveError {
+        LiveError::NotThePrimary(self.address().to_string())
+    }
+}
+
+/// Whether this Redis takes writes from clients. `HELLO` says it to every login; `ROLE` would need a right of its own.
+async fn is_primary(connection: &mut impl ConnectionLike) -> Result<bool, RedisError> {
+    let greeting: redis::Value = redis::cmd("HELLO").query_async(connection).await?;
+    let fields: std::collections::HashMap<String, redis::Value> = redis::from_redis_value(greeting)?;
+    let role = fields.get("role").cloned();
+    Ok(role.is_some_and(|role| redis::from_redis_value::<String>(role).is_ok_and(|role| role == "master")))
+}

@@ -1,0 +1,218 @@
+//! Sentinels: they say which Redis is the primary.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisError, Value, from_redis_value,
+};
+
+use super::LiveError;
+use super::address::SentinelAddress;
+use super::scripts::send;
+
+/// How long a Sentinel may take to connect, and how long to answer. All are asked at once.
+const SENTINEL_LIMIT: Duration = Duration::from_millis(300);
+
+/// The Sentinels of one primary.
+pub(super) struct Sentinels {
+    clients: Vec<Client>,
+    name: String,
+    /// How to connect to the primary, but for its host and port.
+    primary: ConnectionInfo,
+}
+
+/// What a Sentinel says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Answer {
+    /// The primary is here since the failover with this number.
+    Primary { host: String, port: u16, epoch: u64 },
+    /// It watches nothing with this name.
+    Unknown,
+}
+
+impl Sentinels {
+    pub fn new(address: SentinelAddress) -> Result<Self, LiveError> {
+        let clients = address.sentinels.into_iter().map(Client::open);
+        Ok(Self {
+            clients: clients.collect::<Result<_, _>>().map_err(LiveError::Url)?,
+            name: address.name,
+            primary: address.primary,
+        })
+    }
+
+    /// How Tally logs in at the primary. Its host and port are those of a Sentinel.
+    pub fn login(&self) -> &ConnectionInfo {
+        &self.primary
+    }
+
+    /// Where the primary is. A Sentinel that is cut off from the others goes on naming the old one, so all are asked,
+    /// and the one that knows of the latest failover is believed.
+    ///
+    /// # Errors
+    /// When none of them names a primary.
+    pub async fn primary(&self) -> Result<ConnectionInfo, LiveError> {
+        let answers = join_all(self.clients.iter().map(|client| self.ask(client))).await;
+        let (host, port) = latest(answers, &self.name)?;
+        let at = match self.primary.addr() {
+            ConnectionAddr::TcpTls {
+                insecure, tls_params, ..
+            } => ConnectionAddr::TcpTls {
+                host,
+                port,
+                insecure: *insecure,
+                tls_params: tls_params.clone(),
+            },
+            _ => ConnectionAddr::Tcp(host, port),
+        };
+        Ok(self.primary.clone().set_addr(at))
+    }
+
+    async fn ask(&self, client: &Client) -> Result<Answer, LiveError> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(SENTINEL_LIMIT))
+            .set_response_timeout(Some(SENTINEL_LIMIT));
+        let mut connection = client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await?;
+        // Only the first names the promoted replica while the others still follow the old primary; only the second
+        // has the number of the failover.
+        let words = ["GET-MASTER-ADDR-BY-NAME", "MASTER"];
+        let commands = words.map(|word| {
+            let mut command = redis::cmd("SENTINEL");
+            command.arg(word).arg(&self.name);
+            command
+        });
+        let mut replies = send(&mut connection, commands.into_iter()).await?.into_iter();
+        let (at, state) = (replies.next(), replies.next());
+        answer(at.unwrap_or(Value::Nil), state.unwrap_or(Value::Nil), client)
+    }
+}
+
+/// Reads the replies to `SENTINEL GET-MASTER-ADDR-BY-NAME` and `SENTINEL MASTER`.
+fn answer(at: Value, state: Value, client: &Client) -> Result<Answer, LiveError> {
+    if let Value::ServerError(error) = at {
+        let is_redis = error
+            .details()
+            .is_some_and(|text| text.contains("unknown command"));
+        return Err(if is_redis {
+            LiveError::NotASentinel(client.get_connection_info().addr().to_string())
+        } else {
+            RedisError::from(error).into()
+        });
+    }
+    let Some((host, port)) = from_redis_value::<Option<(String, u16)>>(at).map_err(RedisError::from)? else {
+        return Ok(Answer::Unknown);
+    };
+    // Whoever may ask only where the primary is gets no number: the oldest.
+    let state: HashMap<String, Value> = from_redis_value(state).unwrap_or_default();
+    let epoch = state.get("config-epoch").cloned();
+    let epoch = epoch.and_then(|epoch| from_redis_value(epoch).ok()).unwrap_or(0);
+    Ok(Answer::Primary { host, port, epoch })
+}
+
+/// The host and port from the latest failover of which one of them knows.
+fn latest(answers: Vec<Result<Answer, LiveError>>, name: &str) -> Result<(String, u16), LiveError> {
+    let mut latest: Option<(u64, (String, u16))> = None;
+    let mut is_unknown = false;
+    let mut failure: Option<LiveError> = None;
+    for answer in answers {
+        match answer {
+            Ok(Answer::Primary { host, port, epoch }) => {
+                if latest.as_ref().is_none_or(|(known, _)| *known < epoch) {
+                    latest = Some((epoch, (host, port)));
+                }
+            }
+            Ok(Answer::Unknown) => is_unknown = true,
+            // That one of them can never say it stops nobody, as long as another one may.
+            Err(error) if failure.as_ref().is_none_or(LiveError::is_unfit) => failure = Some(error),
+            Err(_) => {}
+        }
+    }
+    match (latest, failure) {
+        (Some((_, at)), _) => Ok(at),
+        (None, Some(error)) if !(is_unknown && error.is_unfit()) => Err(match error {
+            LiveError::NotASentinel(_) => error,
+            error => LiveError::NoSentinel(Box::new(error)),
+        }),
+        _ => Err(LiveError::UnknownPrimary(name.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn primary(port: u16, epoch: u64) -> Result<Answer, LiveError> {
+        let host = "h".to_owned();
+        Ok(Answer::Primary { host, port, epoch })
+    }
+
+    fn said(answers: Vec<Result<Answer, LiveError>>) -> Result<u16, String> {
+        let (_, port) = latest(answers, "main").map_err(|error| error.to_string())?;
+        Ok(port)
+    }
+
+    #[test]
+    fn the_sentinel_that_knows_of_the_latest_failover_is_believed() {
+        for answers in [
+            vec![primary(1, 4), primary(2, 5), primary(1, 4)],
+            vec![Err(LiveError::Unavailable), primary(2, 5), primary(1, 4)],
+            vec![Ok(Answer::Unknown), primary(2, 0)],
+            vec![Err(LiveError::NotASentinel("h:1".to_owned())), primary(2, 0)],
+        ] {
+            let shown = format!("{answers:?}");
+            assert_eq!(said(answers), Ok(2), "{shown}");
+        }
+    }
+
+    #[test]
+    fn without_an_answer_the_error_says_why_and_whether_waiting_helps() {
+        let gone = || Err(LiveError::Unavailable);
+        let redis = || Err(LiveError::NotASentinel("h:6379".to_owned()));
+        let unknown = || Ok(Answer::Unknown);
+        for (answers, words, is_unfit) in [
+            (vec![gone(), gone()], "no Sentinel in REDIS_URL says", false),
+            (vec![gone(), unknown()], "no Sentinel in REDIS_URL says", false),
+            (
+                vec![unknown(), gone(), redis()],
+                "no Sentinel in REDIS_URL says",
+                false,
+            ),
+            (vec![redis(), gone()], "no Sentinel in REDIS_URL says", false),
+            (vec![unknown(), unknown()], "no primary with the name main", true),
+            (vec![unknown(), redis()], "no primary with the name main", true),
+            (vec![redis(), redis()], "h:6379 is no Sentinel", true),
+        ] {
+            let shown = format!("{answers:?}");
+            let error = latest(answers, "main").expect_err("nobody names one");
+            assert!(error.to_string().contains(words), "{shown}: {error}");
+            assert_eq!(error.is_unfit(), is_unfit, "{shown}: {error}");
+        }
+    }
+
+    #[test]
+    fn replies_are_read_in_both_versions_of_the_protocol() {
+        let client = Client::open("redis://h:1").expect("a URL");
+        let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let at = || Value::Array(vec![bulk("10.0.0.1"), bulk("6380")]);
+        let fields = [("name", "main"), ("config-epoch", "7"), ("flags", "master")];
+        let array = fields.iter().flat_map(|(name, value)| [bulk(name), bulk(value)]);
+        let map = fields.iter().map(|(name, value)| (bulk(name), bulk(value)));
+        let expected = |epoch| Answer::Primary {
+            host: "10.0.0.1".to_owned(),
+            port: 6380,
+            epoch,
+        };
+        for (state, epoch) in [
+            (Value::Array(array.collect()), 7),
+            (Value::Map(map.collect()), 7),
+            (Value::Nil, 0),
+        ] {
+            assert_eq!(answer(at(), state, &client).ok(), Some(expected(epoch)));
+        }
+        let nobody = answer(Value::Nil, Value::Nil, &client);
+        assert_eq!(nobody.ok(), Some(Answer::Unknown));
+    }
+}

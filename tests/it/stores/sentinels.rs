@@ -1,0 +1,198 @@
+//! A Redis that Sentinels watch: which one is the primary, and what becomes of counts when it changes.
+
+use reqwest::{Method, StatusCode};
+use serde_json::json;
+use tally::app::{self, StoreUrls};
+use tally::dev::PrivateSentinels;
+use tally::domain::ItemId;
+use tally::ledger::Role;
+use tally::live::KeyPrefix;
+use testkit::stores::{Watched, redis_connection};
+
+use super::starts::assert_refuses;
+use crate::helpers::eventually;
+use crate::helpers::programs::{SYNC_WORKER, TALLY};
+use crate::helpers::stores::Stores;
+use crate::helpers::tally::{Tally, logins};
+
+/// A Tally whose worker asks all Sentinels, and whose server asks these.
+async fn watched(server_asks: std::ops::Range<usize>) -> (Tally, Watched) {
+    let (stores, watched) = Stores::start().await.watched().await;
+    let leads = |role, urls: StoreUrls| StoreUrls {
+        redis_url: match role {
+            Role::Server => watched.sentinels.url_of(server_asks.clone(), &urls.redis_url),
+            _ => watched.sentinels.url(&urls.redis_url),
+        },
+        ..urls
+    };
+    let tally = Tally::start_at(stores, leads, |_| {}).await;
+    (tally, watched)
+}
+
+/// Casts a vote at this server. Returns the live count.
+async fn add_at(tally: &Tally, base: &str, item: ItemId) -> Option<i64> {
+    let path = format!("/v1/items/{item}/votes");
+    let (status, answer) = tally
+        .send_to(base, Method::POST, &path, Some(&json!({ "value": 1 })))
+        .await;
+    assert_eq!(status, StatusCode::CREATED, "{answer}");
+    answer["vote_count"].as_i64()
+}
+
+async fn send(url: &str, words: &[&str]) {
+    let mut connection = redis_connection(url).await.expect("it answers");
+    let mut command = redis::cmd(words[0]);
+    command.arg(&words[1..]);
+    let () = command.query_async(&mut connection).await.expect("it is done");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failover_is_followed_no_vote_is_refused_and_each_counts_once() {
+    let (mut tally, watched) = watched(0..PrivateSentinels::NUMBER).await;
+    let item = tally.item("x").await;
+    assert_eq!(tally.add(item, 1).await, Some(1));
+    let worker = tally.worker();
+    worker.enter_epoch().await.expect("the stores answer");
+    worker.flush().await.expect("a flush");
+
+    let before = tally.stores.redis.port();
+    tally.stores.redis.crash().await;
+    let mut votes = 1;
+    let live = eventually("votes are counted by the new primary", async || {
+        votes += 1;
+        tally.add(item, 1).await
+    })
+    .await;
+    assert!(live <= votes, "{live} of {votes}");
+    watched.promoted(0, before).await;
+    eventually("the epoch of the new primary is entered", async || {
+        worker.enter_epoch().await.ok().flatten()
+    })
+    .await;
+    assert_eq!(tally.add(item, 1).await, Some(votes + 1));
+    tally.assert_exact_when_quiescent(item).await;
+
+    // The old primary comes back, and follows the new one.
+    tally.stores.redis.start().await.expect("Redis starts");
+    let url = tally.stores.redis.url();
+    eventually("the old primary is a replica", async || {
+        let info = testkit::stores::redis_info(&url, "replication").await.ok()?;
+        (info.get::<String>("role")? == "slave").then_some(())
+    })
+    .await;
+    assert_eq!(tally.add(item, 1).await, Some(votes + 2));
+    tally.assert_exact_when_quiescent(item).await;
+}
+
+/// The server's Sentinel is cut off, and the old primary has heard nothing: it goes on counting.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_server_counted_on_an_old_primary_is_counted_again_without_an_audit() {
+    let (tally, watched) = watched(0..1).await;
+    let item = tally.item("x").await;
+    assert_eq!(tally.add(item, 1).await, Some(1));
+    let worker = tally.worker();
+    worker.enter_epoch().await.expect("the stores answer");
+    worker.flush().await.expect("a flush");
+    assert_eq!(tally.add(item, 1).await, Some(2), "seeded again");
+    let (old, before) = (tally.stores.redis.url(), tally.stores.redis.port());
+    send(&old, &["CONFIG", "SET", "min-replicas-to-write", "0"]).await;
+    watched.sentinels.pause(0).expect("Sentinel runs");
+    send(
+        &watched.sentinels.address(1),
+        &["SENTINEL", "FAILOVER", PrivateSentinels::NAME],
+    )
+    .await;
+    watched.promoted(1, before).await;
+    let follower = tally
+        .another_server_at(|role| {
+            let urls = logins(&tally.stores, role);
+            StoreUrls {
+                redis_url: watched.sentinels.url_of([1, 2], &urls.redis_url),
+                ..urls
+            }
+        })
+        .await;
+    eventually("the epoch of the new primary is entered", async || {
+        worker.enter_epoch().await.ok().flatten()
+    })
+    .await;
+    // Nobody is left who would tell the old primary.
+    for sentinel in [1, 2] {
+        watched.sentinels.pause(sentinel).expect("Sentinel runs");
+    }
+
+    assert_eq!(add_at(&tally, &follower, item).await, Some(3));
+    assert_eq!(tally.add(item, 1).await, Some(3), "the old primary counts");
+    assert_eq!(add_at(&tally, &follower, item).await, Some(4), "one is missing");
+    for sentinel in 0..PrivateSentinels::NUMBER {
+        watched.sentinels.resume(sentinel).expect("Sentinel runs");
+    }
+    eventually("all counts are rebuilt once more", async || {
+        worker.enter_epoch().await.ok().flatten()
+    })
+    .await;
+    assert_eq!(tally.add(item, 1).await, Some(6));
+    assert_eq!(add_at(&tally, &follower, item).await, Some(7));
+    tally.assert_exact_when_quiescent(item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_is_used_as_before_while_no_sentinel_answers() {
+    let (tally, watched) = watched(0..PrivateSentinels::NUMBER).await;
+    let item = tally.item("x").await;
+    assert_eq!(tally.add(item, 1).await, Some(1));
+    for sentinel in 0..PrivateSentinels::NUMBER {
+        watched.sentinels.pause(sentinel).expect("Sentinel runs");
+    }
+    send(&tally.stores.redis.url(), &["CLIENT", "KILL", "TYPE", "normal"]).await;
+    eventually("votes are counted over new connections", async || {
+        tally.add(item, 1).await
+    })
+    .await;
+    for sentinel in 0..PrivateSentinels::NUMBER {
+        watched.sentinels.resume(sentinel).expect("Sentinel runs");
+    }
+    tally.assert_exact_when_quiescent(item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_program_starts_where_sentinels_can_never_name_the_primary() {
+    let (stores, watched) = Stores::start().await.watched().await;
+    let programs = [
+        (TALLY, &["serve"][..], Role::Server),
+        (SYNC_WORKER, &[], Role::Worker),
+    ];
+    for (program, arguments, role) in programs {
+        let good = watched.sentinels.url(&stores.redis_login_url(role));
+        let name = format!("/{}/", PrivateSentinels::NAME);
+        let redis = format!("redis+sentinel://127.0.0.1:{}/main", stores.redis.port());
+        for (url, words) in [
+            (good.replace(&name, "/other/"), "no primary with the name other"),
+            (redis.replace("//", "//:wrong@"), "is no Sentinel"),
+        ] {
+            assert_refuses(program, arguments, &stores.login_url(role), &url, &[words]).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_sentinels_name_is_not_used() {
+    let (stores, watched) = Stores::start().await.watched().await;
+    let port = watched.replicas[0].port().to_string();
+    let url = watched
+        .sentinels
+        .url_of([0], &stores.redis_login_url(Role::Worker));
+    send(
+        &watched.sentinels.address(0),
+        &["SENTINEL", "MONITOR", "other", "127.0.0.1", &port, "2"],
+    )
+    .await;
+    let counters = app::counters(&StoreUrls {
+        database_url: String::new(),
+        redis_url: url.replace(&format!("/{}/", PrivateSentinels::NAME), "/other/"),
+        key_prefix: KeyPrefix::default(),
+    })
+    .expect("a URL");
+    let error = counters.current_epoch().await.expect_err("a replica");
+    assert!(error.to_string().contains("says that it is none"), "{error}");
+}
