@@ -300,13 +300,15 @@ impl Watched {
             .ok()
     }
 
-    /// Waits until this Sentinel names another primary than the one at this port. Returns which of the replicas it is.
-    pub async fn promoted(&self, at: usize, before: u16) -> usize {
+    /// The port of the primary that this Sentinel names.
+    pub async fn primary_port(&self, at: usize) -> Option<u16> {
+        self.state(at).await?.get("port")?.parse().ok()
+    }
+
+    /// Waits until this Sentinel names another primary than the one at this port. Returns its port.
+    pub async fn promoted(&self, at: usize, before: u16) -> u16 {
         crate::eventually("a replica is promoted", async || {
-            let state = self.state(at).await?;
-            let port: u16 = state.get("port")?.parse().ok()?;
-            let named = self.replicas.iter().position(|replica| replica.port() == port);
-            named.filter(|_| port != before)
+            self.primary_port(at).await.filter(|port| *port != before)
         })
         .await
     }

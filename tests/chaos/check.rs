@@ -59,7 +59,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    fn are_exact(&self) -> bool {
+    pub fn are_exact(&self) -> bool {
         let (ledger, saved, live) = self.downs;
         self.saved == self.ledger
             && self.live.is_none_or(|live| live == self.ledger)

@@ -24,6 +24,7 @@ mod round;
 mod ruled;
 mod scenarios;
 mod schedule;
+mod sentinel;
 mod stores;
 mod tampering;
 mod throttled;
@@ -48,7 +49,7 @@ use watchers::WATCHERS_PER_SERVER;
 const ROUNDS_AT_ONCE: usize = 3;
 /// The seeds of the short run.
 const SHORT_RUN: std::ops::Range<u64> = 0..4;
-const DEFAULT_ROUNDS: u64 = 10;
+pub const DEFAULT_ROUNDS: u64 = 10;
 
 fn main() -> ExitCode {
     own_mounts();
@@ -138,7 +139,7 @@ async fn short_run() -> anyhow::Result<()> {
 }
 
 /// A whole number from the environment.
-fn number(name: &str) -> anyhow::Result<Option<u64>> {
+pub fn number(name: &str) -> anyhow::Result<Option<u64>> {
     match std::env::var(name) {
         Ok(text) if !text.is_empty() => {
             let number = text.parse();

@@ -1,0 +1,322 @@
+//! Failovers by real Sentinels, one after the other, while votes are cast. Two servers and two workers find Redis by
+//! the Sentinels alone. Nobody audits: the counts must become exact by themselves.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use serde_json::{Value, json};
+use tally::dev::{PrivateRedis, PrivateSentinels, free_port};
+use tally::ledger::Role;
+use testkit::load::{Load, Mix, Pace, Requests, Spread};
+use testkit::programs::{Program, command, run_well, until_ready};
+use testkit::stores::{Stores, Watched, environment, redis_connection, redis_info};
+use tokio::process::Command;
+use tokio::time::{Instant, sleep};
+
+use crate::programs::{SYNC_WORKER, TALLY};
+use crate::schedule::PAIR;
+use crate::{DEFAULT_ROUNDS, check, number};
+
+const ITEMS: i64 = 400;
+const CONNECTIONS: usize = 32;
+/// How long votes are cast before a fault.
+const BEFORE: Duration = Duration::from_millis(700);
+/// How long replicas get nothing before their primary is lost. A primary takes no writes once both have been silent
+/// for 2 s.
+const LAG: Duration = Duration::from_millis(800);
+/// How long votes may have no count after a failover, and how long all may take to be exact.
+const COUNTED_LIMIT: Duration = Duration::from_secs(60);
+const EXACT_LIMIT: Duration = Duration::from_secs(60);
+/// How long a Redis that comes back may take to follow the new primary. Sentinel waits ten seconds or so before it
+/// tells an old primary.
+const HEALED_LIMIT: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What happens to the primary.
+#[derive(Clone, Copy, Debug)]
+enum Loss {
+    Killed,
+    KilledAfterALag,
+    FrozenAndWoken,
+    ReplacedByHand,
+    /// Two of three Sentinels are silent while it is killed: nothing fails over until they are back.
+    KilledWithoutSentinels,
+}
+
+const LOSSES: [Loss; 5] = [
+    Loss::Killed,
+    Loss::KilledAfterALag,
+    Loss::FrozenAndWoken,
+    Loss::ReplacedByHand,
+    Loss::KilledWithoutSentinels,
+];
+
+struct Installation {
+    stores: Stores,
+    watched: Watched,
+    servers: Vec<SocketAddr>,
+    /// Dropping them ends them.
+    _programs: Vec<Program>,
+}
+
+/// Plays `ROUNDS` failovers, drawn from `SEED`. Returns the figures, and what was wrong.
+///
+/// # Errors
+/// When something does not start, or never becomes right.
+pub async fn play(folder: &Path) -> anyhow::Result<(Value, Vec<String>)> {
+    let mut installation = Installation::start(folder).await?;
+    let seed = number("SEED")?.unwrap_or(0);
+    let mut random = StdRng::seed_from_u64(seed);
+    let rounds = number("ROUNDS")?.unwrap_or(DEFAULT_ROUNDS);
+    let (mut acknowledged, mut failures) = (0, Vec::new());
+    let (mut without_count, mut until_exact) = (Vec::new(), Vec::new());
+    for round in 1..=rounds {
+        // Each of them in turn, and then at random.
+        let loss = match LOSSES.get(usize::try_from(round - 1)?) {
+            Some(loss) => *loss,
+            None => *LOSSES.choose(&mut random).context("a loss")?,
+        };
+        let requests = Requests::render(usize::try_from(ITEMS)?, Spread::Uniform, Mix::Votes, false);
+        let load = Load::start(
+            &installation.servers,
+            CONNECTIONS,
+            Arc::new(requests),
+            Pace::Closed,
+            0,
+        );
+        sleep(BEFORE + Duration::from_millis(random.random_range(0..500))).await;
+        let lost = Instant::now();
+        installation.lose(loss).await?;
+        installation.until_counted().await?;
+        without_count.push(lost.elapsed());
+        sleep(BEFORE).await;
+        let load = load.stop().await;
+        acknowledged += load.acknowledged_votes;
+        if load.failures + load.refused > 0 {
+            failures.push(format!(
+                "round {round} ({loss:?}): {} votes were refused or not answered",
+                load.failures + load.refused
+            ));
+        }
+        until_exact.push(
+            installation
+                .until_exact(acknowledged)
+                .await
+                .with_context(|| format!("SEED={seed}, round {round}: {loss:?}"))?,
+        );
+        println!(
+            "{round} of {rounds}: {loss:?}, {acknowledged} votes, counts again after {:.1} s, exact after {:.1} s more",
+            without_count[without_count.len() - 1].as_secs_f64(),
+            until_exact[until_exact.len() - 1].as_secs_f64(),
+        );
+        installation.heal().await?;
+    }
+    installation.audit().await?;
+    let figures = json!({
+        "scenario": "sentinel",
+        "seed": seed,
+        "failovers": rounds,
+        "acknowledged_votes": acknowledged,
+        "seconds_until_counts_are_back": spread(&mut without_count),
+        "seconds_until_exact_after_the_last_vote": spread(&mut until_exact),
+    });
+    Ok((figures, failures))
+}
+
+fn spread(times: &mut [Duration]) -> Value {
+    times.sort();
+    let at = |index: usize| times.get(index).map_or(0.0, Duration::as_secs_f64);
+    json!({ "median": at(times.len() / 2), "worst": at(times.len().saturating_sub(1)) })
+}
+
+impl Installation {
+    async fn start(folder: &Path) -> anyhow::Result<Self> {
+        let (stores, watched) = Stores::start().await.watched().await;
+        sqlx::query("insert into item (name) select 'item ' || n from generate_series(1, $1) n")
+            .bind(ITEMS)
+            .execute(&stores.pool())
+            .await?;
+        let find = |program: &mut Command, role| {
+            let redis_url = watched.sentinels.url(&stores.redis_login_url(role));
+            program.envs(environment(stores.login_url(role), redis_url));
+        };
+        let (mut servers, mut programs) = (Vec::new(), Vec::new());
+        for number in 1..=PAIR {
+            let listen = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+            let mut serve = command(TALLY);
+            find(&mut serve, Role::Server);
+            serve.arg("serve").env("TALLY_LISTEN", listen.to_string());
+            programs.push(Program::start(serve, folder, &format!("server-{number}"))?);
+            servers.push(listen);
+            let mut worker = command(SYNC_WORKER);
+            find(&mut worker, Role::Worker);
+            worker.envs([
+                ("TALLY_FLUSH_EVERY", "200ms"),
+                ("TALLY_SCAN_EVERY", "1h"),
+                ("TALLY_AUDIT_CRON", "0 0 0 1 1 *"),
+            ]);
+            programs.push(Program::start(worker, folder, &format!("worker-{number}"))?);
+        }
+        for server in &servers {
+            until_ready(&format!("http://{server}")).await?;
+        }
+        Ok(Self {
+            stores,
+            watched,
+            servers,
+            _programs: programs,
+        })
+    }
+
+    fn redis(&mut self, port: u16) -> anyhow::Result<&mut PrivateRedis> {
+        let all = std::iter::once(&mut self.stores.redis).chain(&mut self.watched.replicas);
+        all.into_iter()
+            .find(|redis| redis.port() == port)
+            .with_context(|| format!("no Redis has the port {port}"))
+    }
+
+    fn ports(&self) -> Vec<u16> {
+        let all = std::iter::once(&self.stores.redis).chain(&self.watched.replicas);
+        all.map(PrivateRedis::port).collect()
+    }
+
+    async fn primary(&self) -> anyhow::Result<u16> {
+        let named = self.watched.primary_port(0).await;
+        named.context("Sentinel names no primary")
+    }
+
+    /// Loses the primary, and waits until another one is named. What was killed runs again afterwards.
+    async fn lose(&mut self, loss: Loss) -> anyhow::Result<()> {
+        let before = self.primary().await?;
+        let replicas: Vec<u16> = self.ports().into_iter().filter(|port| *port != before).collect();
+        match loss {
+            Loss::Killed => self.redis(before)?.crash().await,
+            Loss::KilledAfterALag => {
+                for port in &replicas {
+                    self.redis(*port)?.pause()?;
+                }
+                sleep(LAG).await;
+                self.redis(before)?.crash().await;
+                for port in &replicas {
+                    self.redis(*port)?.resume()?;
+                }
+            }
+            Loss::FrozenAndWoken => self.redis(before)?.pause()?,
+            Loss::ReplacedByHand => {
+                let mut sentinel = redis_connection(&self.watched.sentinels.address(1)).await?;
+                let mut failover = redis::cmd("SENTINEL");
+                failover.arg("FAILOVER").arg(PrivateSentinels::NAME);
+                failover.exec_async(&mut sentinel).await?;
+            }
+            Loss::KilledWithoutSentinels => {
+                for at in [1, 2] {
+                    self.watched.sentinels.pause(at)?;
+                }
+                self.redis(before)?.crash().await;
+                sleep(LAG).await;
+                for at in [1, 2] {
+                    self.watched.sentinels.resume(at)?;
+                }
+            }
+        }
+        self.watched.promoted(0, before).await;
+        match loss {
+            Loss::FrozenAndWoken => self.redis(before)?.resume()?,
+            Loss::ReplacedByHand => {}
+            _ => self.redis(before)?.start().await?,
+        }
+        Ok(())
+    }
+
+    /// Waits until each server's votes are counted again.
+    async fn until_counted(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + COUNTED_LIMIT;
+        let http = reqwest::Client::builder().no_proxy().build()?;
+        for server in &self.servers {
+            loop {
+                let ready = http.get(format!("http://{server}/health/ready")).send().await?;
+                if ready.text().await?.contains(r#""status":"ready""#) {
+                    break;
+                }
+                if Instant::now() > deadline {
+                    bail!("{server} counts no votes again");
+                }
+                sleep(LOOK_EVERY).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the three counts of each item agree, and there are as many votes as were acknowledged.
+    async fn until_exact(&self, acknowledged: u64) -> anyhow::Result<Duration> {
+        let began = Instant::now();
+        let owner = self.stores.pool();
+        loop {
+            let rows: i64 = sqlx::query_scalar("select count(*) from vote")
+                .fetch_one(&owner)
+                .await?;
+            if u64::try_from(rows)? != acknowledged {
+                bail!("{acknowledged} votes were acknowledged, and {rows} are stored");
+            }
+            let port = self.primary().await?;
+            let url = self.stores.redis.url();
+            let url = url.replace(&format!(":{}/", self.stores.redis.port()), &format!(":{port}/"));
+            let counts = check::counts(&owner, &mut redis_connection(&url).await?).await?;
+            if check::are_exact(&counts) {
+                return Ok(began.elapsed());
+            }
+            if began.elapsed() > EXACT_LIMIT {
+                let wrong: Vec<_> = counts.iter().filter(|one| !one.are_exact()).take(5).collect();
+                bail!("the counts are not exact: {wrong:?}");
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Waits until the old primary is a replica of the new one, and Sentinels know all of them.
+    async fn heal(&mut self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + HEALED_LIMIT;
+        let primary = self.primary().await?;
+        let ports = self.ports();
+        loop {
+            let mut following = 0;
+            for port in &ports {
+                let url = self.redis(*port)?.url();
+                let info = redis_info(&url, "replication").await?;
+                let of = info.get::<u16>("master_port");
+                let is_up = info
+                    .get::<String>("master_link_status")
+                    .is_some_and(|link| link == "up");
+                following += usize::from(of == Some(primary) && is_up);
+            }
+            if following + 1 == ports.len() {
+                break;
+            }
+            if Instant::now() > deadline {
+                bail!("an old primary does not follow the new one");
+            }
+            sleep(LOOK_EVERY).await;
+        }
+        self.watched.until_all_are_known().await;
+        Ok(())
+    }
+
+    async fn audit(&self) -> anyhow::Result<()> {
+        let mut audit = command(TALLY);
+        let redis_url = self
+            .watched
+            .sentinels
+            .url(&self.stores.redis_login_url(Role::Worker));
+        audit
+            .arg("audit")
+            .envs(environment(self.stores.login_url(Role::Worker), redis_url));
+        run_well(audit).await.context("tally audit")?;
+        Ok(())
+    }
+}
