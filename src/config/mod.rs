@@ -299,7 +299,7 @@ pub struct Dev {
     /// Which private Redis to start: one, or a primary and replicas that Sentinels watch
     #[arg(
         long,
-        env = "TALLY_DEV_TOPOLOGY",
+        env = "TALLY_TOPOLOGY",
         value_enum,
         default_value_t = Topology::Single,
         hide_possible_values = true,

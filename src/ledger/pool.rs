@@ -64,7 +64,6 @@ pub(in crate::ledger) struct Pool {
 }
 
 /// The hosts of which a pool uses the primary.
-#[derive(Debug)]
 struct Follows {
     hosts: Hosts,
     /// How to connect to any of them.
@@ -197,6 +196,15 @@ impl Pool {
     /// Closes all connections. If that takes too long, they stay until the process ends.
     pub async fn close(&self) {
         let _ = timeout(CLOSE_LIMIT, self.connections.close()).await;
+    }
+}
+
+/// sqlx's options would show their password.
+impl std::fmt::Debug for Follows {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Follows")
+            .field("hosts", &self.hosts)
+            .finish_non_exhaustive()
     }
 }
 
