@@ -57,11 +57,11 @@ pub const BALLOTS_LIMIT: u64 = 10_000_000;
 /// Where the stores are.
 #[derive(Args, Clone)]
 pub struct Stores {
-    /// Postgres, the database of record: postgres://user:password@host:port/database
+    /// Postgres, the database of record: postgres://user:password@host:port/database, or several hosts
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_parser = store_url, value_name = "URL")]
     pub database_url: String,
 
-    /// Redis, for the live counts: redis://user:password@host:port/number
+    /// Redis, for the live counts: redis://user:password@host:port/number, or redis+sentinel://…
     #[arg(long, env = "REDIS_URL", hide_env_values = true, value_parser = store_url, value_name = "URL")]
     pub redis_url: String,
 
@@ -321,7 +321,7 @@ pub struct Dev {
 /// `tally migrate`.
 #[derive(Args)]
 pub struct Migrate {
-    /// Postgres, the database of record: postgres://user:password@host:port/database
+    /// Postgres, the database of record: postgres://user:password@host:port/database, or several hosts
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_parser = store_url, value_name = "URL")]
     pub database_url: String,
 }
@@ -357,7 +357,7 @@ pub struct CounterCommand {
     #[arg(value_parser = item_id)]
     pub item: ItemId,
 
-    /// Redis, for the live counts: redis://user:password@host:port/number
+    /// Redis, for the live counts: redis://user:password@host:port/number, or redis+sentinel://…
     #[arg(long, env = "REDIS_URL", hide_env_values = true, value_parser = store_url, value_name = "URL")]
     pub redis_url: String,
 

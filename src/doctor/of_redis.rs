@@ -30,7 +30,8 @@ pub fn findings(facts: &RedisFacts, now: Moment) -> Vec<Finding> {
             "see why (INFO replication)",
         ));
     }
-    if facts.is_followed && !facts.needs_replicas {
+    // With one replica the promoted one has none, and would take no counts.
+    if facts.is_followed && !facts.needs_replicas && facts.replicas > 1 {
         found.push(Finding::look(
             "after a failover the old primary takes counts until it hears of it (min-replicas-to-write 0)",
             "set min-replicas-to-write 1 on every Redis that Sentinels watch (docs/operating/high-availability.md)",
@@ -166,7 +167,7 @@ mod tests {
                 facts.has_link = false
             }),
             (Level::Look, "min-replicas-to-write 0", |facts| {
-                facts.needs_replicas = false
+                (facts.needs_replicas, facts.replicas) = (false, 2);
             }),
             (Level::Wrong, "cluster", |facts| facts.is_cluster = true),
             (Level::Look, "login default", |facts| {

@@ -241,7 +241,9 @@ fn warn_of_unknown_parameters(database_url: &str, application_name: &str) {
     let query = query.split('#').next().unwrap_or_default();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let parameter = pair.split('=').next().unwrap_or_default();
-        if !URL_PARAMETERS.contains(&parameter) && !parameter.starts_with("options[") {
+        // psql needs it where a URL has several hosts; Tally always uses the primary.
+        let is_of_psql = parameter == "target_session_attrs";
+        if !is_of_psql && !URL_PARAMETERS.contains(&parameter) && !parameter.starts_with("options[") {
             tracing::warn!(
                 application_name,
                 parameter,

@@ -62,6 +62,8 @@ pub enum LedgerError {
 pub enum InvalidDatabaseUrl {
     #[error("{0}; it takes postgres://user:password@host:port/database")]
     Url(#[source] sqlx::Error),
+    #[error("{0}; it takes postgres://user:password@host1:5432,host2:5432/database")]
+    Hosts(String),
     /// The URL's TLS parameters are wrong.
     #[error("{0}")]
     Tls(String),

@@ -3,6 +3,7 @@
 //! libpq takes several hosts, and connects to the first that suits. sqlx takes one (its issues 2290 and 3333). So each
 //! connection is made to the host that took writes last, and the others are asked when it does not.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -37,8 +38,16 @@ struct Shared {
     /// Which of them took writes last.
     at: AtomicUsize,
     were_asked: AtomicBool,
+    has_primary: AtomicBool,
+    asked: Mutex<Asked>,
+}
+
+#[derive(Debug, Default)]
+struct Asked {
     /// When they were last asked.
-    asked_at: Mutex<Option<Instant>>,
+    at: Option<Instant>,
+    /// The latest timeline of a primary until then.
+    timeline: u32,
 }
 
 /// What a host says of itself.
@@ -64,9 +73,18 @@ impl Hosts {
             for host in hosts.split(',') {
                 several.push(host_and_port(host).map_err(wrong)?);
             }
+            let query = after.split_once('?').map_or("", |(_, query)| query);
+            let mut names = query
+                .split('&')
+                .map(|pair| pair.split('=').next().unwrap_or_default());
+            if names.any(|name| ["host", "hostaddr", "port"].contains(&name)) {
+                return Err(wrong(
+                    "several hosts stand before the database, so it takes no host, hostaddr and port after it",
+                ));
+            }
         }
         if several.len() > HOSTS_LIMIT {
-            return Err(wrong(format!("it names more than {HOSTS_LIMIT} hosts")));
+            return Err(wrong(&format!("it names more than {HOSTS_LIMIT} hosts")));
         }
         let first = hosts.split(',').next().unwrap_or_default();
         let login = if login.is_empty() {
@@ -78,7 +96,8 @@ impl Hosts {
             several,
             at: AtomicUsize::new(0),
             were_asked: AtomicBool::new(false),
-            asked_at: Mutex::default(),
+            has_primary: AtomicBool::new(false),
+            asked: Mutex::default(),
         }));
         Ok((format!("{scheme}://{login}{first}{after}"), hosts))
     }
@@ -111,10 +130,11 @@ impl Hosts {
     }
 
     /// Asks all of them, unless that was done just now. The one that takes writes is used from then on; of several,
-    /// that with the latest timeline: the others were replaced.
+    /// that with the latest timeline. One with an earlier timeline than was seen before was replaced, and is not used,
+    /// also while no other one answers.
     pub async fn look(&self, options: &PgConnectOptions) {
-        let mut asked_at = self.0.asked_at.lock().await;
-        if asked_at.is_some_and(|at| at.elapsed() < BELIEVED_FOR) {
+        let mut asked = self.0.asked.lock().await;
+        if asked.at.is_some_and(|at| at.elapsed() < BELIEVED_FOR) {
             return;
         }
         let asking = (0..self.0.several.len()).map(|at| {
@@ -122,48 +142,104 @@ impl Hosts {
             async move { timeout(LOOK_LIMIT, ask(&options)).await.ok().and_then(Result::ok) }
         });
         let said = join_all(asking).await;
-        *asked_at = Some(Instant::now());
+        let is_first = asked.at.is_none();
+        asked.at = Some(Instant::now());
         self.0.were_asked.store(true, Ordering::Relaxed);
+        self.warn_of_replaced(&said, asked.timeline);
         let before = self.at();
-        let Some(at) = primary(&said, before) else { return };
+        let found = primary(&said, before, asked.timeline);
+        self.0.has_primary.store(found.is_some(), Ordering::Relaxed);
+        let Some((at, timeline)) = found else { return };
+        asked.timeline = timeline;
         self.0.at.store(at, Ordering::Relaxed);
-        if at != before {
-            let (host, port) = &self.0.several[at];
-            tracing::warn!(
+        let (host, port) = &self.0.several[at];
+        match (at == before, is_first) {
+            (true, _) => {}
+            (false, true) => tracing::info!(host, port, "this host in the database URL takes writes"),
+            (false, false) => tracing::warn!(
                 host,
                 port,
+                timeline,
                 "another host in the database URL takes writes: it is used"
-            );
-        } else if said.iter().flatten().filter(|said| said.takes_writes).count() > 1
-            && telemetry::is_news("two primaries", &"several hosts in the database URL take writes")
-        {
-            let (host, port) = &self.0.several[at];
-            tracing::error!(
-                host,
-                port,
-                "several hosts in the database URL take writes: the one that was promoted last is used; stop the others"
-            );
+            ),
         }
+    }
+
+    /// Logs which hosts take writes though another one was promoted after them. `seen`: the latest timeline until now.
+    fn warn_of_replaced(&self, said: &[Option<Said>], seen: u32) {
+        let writable = || {
+            said.iter()
+                .zip(&self.0.several)
+                .filter_map(|(said, host)| Some((said.as_ref()?, host)))
+        };
+        let writable = || writable().filter(|(said, _)| said.takes_writes);
+        let latest = writable()
+            .map(|(said, _)| said.timeline)
+            .max()
+            .unwrap_or(0)
+            .max(seen);
+        let mut is_taken = false;
+        for (said, (host, port)) in writable() {
+            // Two with one timeline: nobody can say which was replaced.
+            let is_replaced = said.timeline < latest || is_taken;
+            is_taken |= said.timeline == latest;
+            if is_replaced && telemetry::is_news("a replaced primary takes writes", &format!("{host}:{port}"))
+            {
+                tracing::error!(
+                    host,
+                    port,
+                    timeline = said.timeline,
+                    latest,
+                    "this host in the database URL takes writes, but another one was promoted later: stop it"
+                );
+            }
+        }
+    }
+
+    /// Whether one of them took writes when they were last asked.
+    pub fn have_primary(&self) -> bool {
+        self.0.has_primary.load(Ordering::Relaxed)
     }
 }
 
-fn wrong(why: String) -> InvalidDatabaseUrl {
-    InvalidDatabaseUrl::Url(sqlx::Error::Configuration(
-        format!("{why}; it takes postgres://user:password@host1:5432,host2:5432/database").into(),
-    ))
+/// None of the hosts takes writes.
+pub(super) fn no_primary() -> sqlx::Error {
+    let none = "no host in the database URL takes writes, or has the latest timeline";
+    io::Error::new(io::ErrorKind::NotConnected, none).into()
 }
 
-fn host_and_port(text: &str) -> Result<(String, u16), String> {
-    let (host, port) = match text.rsplit_once(':') {
-        Some((host, port)) if !port.ends_with(']') => {
-            let port = port.parse().map_err(|_| format!("{port} is no port"))?;
-            (host, port)
+/// Says nothing of the URL: a part of the password may stand where a host should.
+fn wrong(why: &str) -> InvalidDatabaseUrl {
+    InvalidDatabaseUrl::Hosts(why.to_owned())
+}
+
+fn host_and_port(text: &str) -> Result<(String, u16), &'static str> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (address, rest) = rest.split_once(']').ok_or("a host begins with [ and has no ]")?;
+            address
+                .parse::<std::net::Ipv6Addr>()
+                .map_err(|_| "between [ and ] is no IPv6 address")?;
+            (&text[..=address.len() + 1], rest.strip_prefix(':'))
         }
-        _ => (text, PORT),
+        None => match text.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        },
     };
     if host.is_empty() {
-        return Err("a host is missing".to_owned());
+        return Err("a host is missing");
     }
+    if host.contains(char::is_whitespace) {
+        return Err("there is a blank in the list of hosts");
+    }
+    let port = match port.map(str::parse) {
+        None => PORT,
+        Some(Ok(port)) if port > 0 => port,
+        Some(_) => {
+            return Err("what follows the colon after a host is no port (an IPv6 address stands in [ ])");
+        }
+    };
     Ok((host.to_owned(), port))
 }
 
@@ -184,17 +260,15 @@ async fn ask(options: &PgConnectOptions) -> Result<Said, sqlx::Error> {
     })
 }
 
-/// Which host is the primary. The one from before stays it, unless another one was promoted later.
-fn primary(said: &[Option<Said>], before: usize) -> Option<usize> {
-    let those = said.iter().enumerate();
-    let writable = those.filter_map(|(at, said)| {
-        said.as_ref()
-            .filter(|said| said.takes_writes)
-            .map(|said| (at, said))
-    });
-    writable
+/// Which host is the primary, and its timeline: the one from before, unless another one was promoted later. `seen` is
+/// the latest timeline until now.
+fn primary(said: &[Option<Said>], before: usize, seen: u32) -> Option<(usize, u32)> {
+    said.iter()
+        .enumerate()
+        .filter_map(|(at, said)| Some((at, said.as_ref()?)))
+        .filter(|(_, said)| said.takes_writes && said.timeline >= seen)
         .max_by_key(|(at, said)| (said.timeline, *at == before, usize::MAX - at))
-        .map(|(at, _)| at)
+        .map(|(at, said)| (at, said.timeline))
 }
 
 #[cfg(test)]
@@ -238,8 +312,19 @@ mod tests {
         let too_many = format!("postgres://{}/tally", ["h"; HOSTS_LIMIT + 1].join(","));
         for (url, words) in [
             ("postgres://one,,two/tally", "a host is missing"),
-            ("postgres://one:x,two/tally", "x is no port"),
-            ("postgres://one,two:99999/tally", "99999 is no port"),
+            ("postgres://one:x,two/tally", "is no port"),
+            ("postgres://one:,two/tally", "is no port"),
+            ("postgres://one:0,two/tally", "is no port"),
+            ("postgres://one,two:99999/tally", "is no port"),
+            ("postgres://one,::1/tally", "a host is missing"),
+            ("postgres://one,fe80::1/tally", "is no port"),
+            ("postgres://one,[::1/tally", "has no ]"),
+            ("postgres://one,[x]:1/tally", "no IPv6 address"),
+            ("postgres://one, two/tally", "a blank"),
+            (
+                "postgres://one,two/tally?sslmode=require&port=1",
+                "no host, hostaddr and port",
+            ),
             (too_many.as_str(), "more than 8 hosts"),
         ] {
             let error = Hosts::of_url(url).expect_err("wrong").to_string();
@@ -251,6 +336,12 @@ mod tests {
     }
 
     #[test]
+    fn an_error_shows_nothing_of_the_url() {
+        let error = Hosts::of_url("postgres://server:qX7zW9,127.0.0.1:5432/tally").expect_err("no @");
+        assert!(!error.to_string().contains("qX7zW9"), "{error}");
+    }
+
+    #[test]
     fn the_primary_that_was_promoted_last_is_used_and_otherwise_the_one_from_before() {
         let said = |takes_writes, timeline| {
             Some(Said {
@@ -258,14 +349,16 @@ mod tests {
                 timeline,
             })
         };
-        assert_eq!(primary(&[None, said(false, 0), said(true, 1)], 0), Some(2));
-        assert_eq!(primary(&[said(true, 1), said(true, 2)], 0), Some(1), "promoted");
+        let of = |said: [Option<Said>; 2], before, seen| primary(&said, before, seen).map(|(at, _)| at);
+        assert_eq!(of([said(false, 0), said(true, 1)], 0, 0), Some(1));
+        assert_eq!(of([said(true, 1), said(true, 2)], 0, 1), Some(1), "promoted");
+        assert_eq!(of([said(true, 2), said(true, 2)], 1, 2), Some(1), "from before");
+        assert_eq!(of([said(true, 2), said(true, 2)], 5, 0), Some(0), "the first");
         assert_eq!(
-            primary(&[said(true, 2), said(true, 2)], 1),
-            Some(1),
-            "from before"
+            of([said(true, 1), None], 1, 2),
+            None,
+            "the new primary does not answer"
         );
-        assert_eq!(primary(&[said(true, 2), said(true, 2)], 5), Some(0), "the first");
-        assert_eq!(primary(&[said(false, 0), None], 1), None);
+        assert_eq!(of([said(false, 0), None], 1, 0), None);
     }
 }

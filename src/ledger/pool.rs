@@ -24,7 +24,7 @@ use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use super::error::OtherRun;
-use super::hosts::{Hosts, PATIENCE};
+use super::hosts::{Hosts, PATIENCE, no_primary};
 use super::lost_waits::end_old_waits;
 use super::runs::run_of;
 use super::safe_commit::{commit_is_safe, listening, until_safe};
@@ -111,7 +111,11 @@ impl Pool {
     }
 
     /// The connections without the limit: for migrations, which an operator watches.
-    pub fn unlimited(&self) -> &PgPool {
+    pub async fn unlimited(&self) -> &PgPool {
+        if let Some(follows) = &self.follows {
+            follows.hosts.look(&follows.options).await;
+            follows.lead(&self.connections);
+        }
         &self.connections
     }
 
@@ -149,6 +153,9 @@ impl Pool {
         }
         follows.hosts.look(&follows.options).await;
         follows.lead(&self.connections);
+        if !follows.hosts.have_primary() {
+            return Err(no_primary());
+        }
         match first {
             Ok(_) => self.connections.acquire().await,
             // sqlx reads the options again at each try.

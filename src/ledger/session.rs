@@ -17,7 +17,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{Connection, Executor, Row};
 use tokio::time::{Instant, timeout};
 
-use super::hosts::{Hosts, PATIENCE};
+use super::hosts::{Hosts, PATIENCE, no_primary};
 use super::settings::{EXACT, PLANS, shown};
 use super::{LedgerError, UnfitDatabase};
 
@@ -176,9 +176,7 @@ impl SessionSetup {
             *self.read_only_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
             // Another one of them may be the primary.
             if self.hosts.are_several() {
-                let none = "no host in the database URL takes writes";
-                let none = std::io::Error::new(std::io::ErrorKind::NotConnected, none);
-                return Err(LedgerError::Postgres(none.into()));
+                return Err(LedgerError::Postgres(no_primary()));
             }
         }
         if encoding != ENCODING {

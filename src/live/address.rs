@@ -85,7 +85,8 @@ fn read_sentinels(scheme: &str, rest: &str) -> Result<SentinelAddress, LiveError
             "the name of the primary has letters, digits and . _ - alone",
         ));
     }
-    let (parameters, sentinel_login) = split_parameters(query);
+    let (parameters, sentinel_login) = split_parameters(query)
+        .ok_or_else(|| wrong("of parameters for Sentinels there are sentinel_user and sentinel_password"))?;
     let login = if login.is_empty() {
         String::new()
     } else {
@@ -139,8 +140,9 @@ impl SentinelLogin {
     }
 }
 
-/// The parameters for every connection, as they were written, and those for the login in Sentinel.
-fn split_parameters(query: &str) -> (String, SentinelLogin) {
+/// The parameters for every connection, as they were written, and those for the login in Sentinel. `None`: one has a
+/// name that only looks like those.
+fn split_parameters(query: &str) -> Option<(String, SentinelLogin)> {
     let mut login = SentinelLogin::default();
     let mut others = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -148,10 +150,11 @@ fn split_parameters(query: &str) -> (String, SentinelLogin) {
         match name {
             "sentinel_user" => login.user = Some(decoded(value)),
             "sentinel_password" => login.password = Some(decoded(value)),
+            name if name.starts_with("sentinel") => return None,
             _ => others.push(pair),
         }
     }
-    (others.join("&"), login)
+    Some((others.join("&"), login))
 }
 
 /// A value without its percent signs, as in the user and password before a host: a plus is a plus.
@@ -368,6 +371,10 @@ mod tests {
             ("redis+sentinel://h1,,h2/x", "a host of a Sentinel is missing"),
             ("redis+sentinel:///x", "a host of a Sentinel is missing"),
             ("redis+sentinel://h/x#y", "is not taken"),
+            (
+                "redis+sentinel://h/x?sentinel_passwrod=y",
+                "sentinel_user and sentinel_password",
+            ),
             (too_many.as_str(), "more than 16 Sentinels"),
             ("redis+sentinel://h:port/x", "REDIS_URL"),
             ("redis+sentinel://h/x/y", "REDIS_URL"),

@@ -28,8 +28,15 @@ pub enum LiveError {
     #[error("REDIS_URL: {0}")]
     WrongUrl(String),
     /// None of the Sentinels says where the primary is.
-    #[error("no Sentinel in REDIS_URL says which Redis is the primary: {0}")]
-    NoSentinel(#[source] Box<LiveError>),
+    #[error(
+        "no Sentinel in REDIS_URL says which Redis is the primary; the one at {at} (its login: sentinel_user and \
+         sentinel_password in the URL): {why}"
+    )]
+    NoSentinel {
+        at: String,
+        #[source]
+        why: Box<LiveError>,
+    },
     #[error(
         "at {0} is no Sentinel, as REDIS_URL says: give the addresses of the Sentinels, whose port is \
          often 26379, or redis:// to use that Redis"
@@ -120,7 +127,7 @@ impl LiveError {
             | Self::UnknownCommands { .. }
             | Self::NotASentinel(_)
             | Self::UnknownPrimary(_) => true,
-            Self::NoSentinel(why) => why.is_unfit(),
+            Self::NoSentinel { why, .. } => why.is_unfit(),
             Self::Refused(refusal) => refusal.reply().lasts == Lasts::ForEver,
             _ => false,
         }
@@ -130,7 +137,7 @@ impl LiveError {
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::Permission { .. } | Self::UnknownCommands { .. } => true,
-            Self::NoSentinel(why) => why.is_refusal(),
+            Self::NoSentinel { why, .. } => why.is_refusal(),
             Self::Refused(refusal) => refusal.reply().lasts != Lasts::AWhile,
             _ => false,
         }

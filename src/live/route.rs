@@ -6,7 +6,7 @@ use std::time::Duration;
 use deadpool_redis::{Hook, HookError, Manager, Pool, PoolError, Runtime};
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisError};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::address::Address;
 use super::sentinels::Sentinels;
@@ -19,6 +19,8 @@ pub const ACQUIRE_LIMIT: Duration = Duration::from_secs(2);
 pub const POOL_LIMIT_CONNECTIONS: usize = 4;
 /// How long it is believed what Sentinels said. Whoever comes later asks again.
 const BELIEVED_FOR: Duration = Duration::from_secs(1);
+/// How long a Redis that is named anew may take to say that it is the primary.
+const CHECK_LIMIT: Duration = Duration::from_secs(1);
 /// What the check of a new connection of a pool says. [`PoolError`] takes a text, and no error of ours.
 const NOT_THE_PRIMARY: &str = "not the primary";
 
@@ -47,6 +49,8 @@ struct Known {
     primary: Option<Arc<Node>>,
     /// `None`: a connection has failed since. Whoever comes next asks.
     asked_at: Option<Instant>,
+    /// The number of the latest failover that a Sentinel knew of.
+    failover: u64,
 }
 
 /// A Redis, and a pool of connections to it.
@@ -150,39 +154,76 @@ impl Followed {
         if let (Some(node), true) = (&known, is_believed) {
             return Ok(Arc::clone(node));
         }
-        let named = match (self.sentinels.primary().await, &known) {
-            (Ok(named), _) => named,
+        let chosen = match self.sentinels.named().await {
+            Ok(named) => self.choose(named, known.as_ref(), config).await,
+            Err(error) => Err(error),
+        };
+        let node = match (chosen, known) {
+            (Ok(node), _) => node,
             (Err(error), None) => return Err(error),
             // Redis goes on without its Sentinels, and so does Tally.
             (Err(error), Some(node)) => {
                 if telemetry::is_news("the primary of Redis is not known for certain", &error) {
                     tracing::warn!(%error, primary = %node.address(), "Redis is used as before");
                 }
-                self.known().asked_at = Some(Instant::now());
-                return Ok(Arc::clone(node));
-            }
-        };
-        let node = match known {
-            Some(node) if node.address() == named.addr() => node,
-            before => {
-                let number = before.as_ref().map_or(0, |node| node.number) + 1;
-                let node = Arc::new(Node::new(named, config, number, true)?);
-                match before {
-                    None => tracing::info!(primary = %node.address(), "Sentinels name the primary of Redis"),
-                    Some(before) => tracing::warn!(
-                        primary = %node.address(),
-                        before = %before.address(),
-                        "Sentinels name another primary of Redis"
-                    ),
-                }
                 node
             }
         };
-        *self.known() = Known {
-            primary: Some(Arc::clone(&node)),
-            asked_at: Some(Instant::now()),
-        };
+        let mut known = self.known();
+        known.primary = Some(Arc::clone(&node));
+        known.asked_at = Some(Instant::now());
         Ok(node)
+    }
+
+    /// The first of those named that says itself that it is the primary. The one that is used is left only then. For
+    /// one of an earlier failover than was known it is left only if it is none any more: Sentinels that were cut off,
+    /// or lost their files, go on naming an old one, which may not have heard that it is replaced.
+    async fn choose(
+        &self,
+        named: Vec<(u64, ConnectionInfo)>,
+        used: Option<&Arc<Node>>,
+        config: &AsyncConnectionConfig,
+    ) -> Result<Arc<Node>, LiveError> {
+        let latest = self.known().failover;
+        let mut failure = LiveError::Unavailable;
+        for (failover, info) in named {
+            let is_used = used.filter(|node| node.address() == info.addr());
+            let chosen = match (is_used, used) {
+                (Some(node), _) => Ok(Arc::clone(node)),
+                (None, Some(node)) if failover < latest && node.check(config).await.is_ok() => {
+                    Ok(Arc::clone(node))
+                }
+                (None, _) => {
+                    let number = used.map_or(0, |node| node.number) + 1;
+                    let node = Arc::new(Node::new(info, config, number, true)?);
+                    node.check(config).await.map(|()| node)
+                }
+            };
+            match chosen {
+                Ok(node) => {
+                    self.known().failover = latest.max(failover);
+                    if used.is_none_or(|used| used.number != node.number) {
+                        report(&node, used);
+                    }
+                    return Ok(node);
+                }
+                Err(LiveError::Unavailable) => {}
+                Err(error) if matches!(failure, LiveError::Unavailable) => failure = error,
+                Err(_) => {}
+            }
+        }
+        Err(failure)
+    }
+}
+
+fn report(node: &Node, before: Option<&Arc<Node>>) {
+    match before {
+        None => tracing::info!(primary = %node.address(), "Sentinels name the primary of Redis"),
+        Some(before) => tracing::warn!(
+            primary = %node.address(),
+            before = %before.address(),
+            "Sentinels name another primary of Redis"
+        ),
     }
 }
 
@@ -234,6 +275,14 @@ impl Node {
             return Err(self.is_not_the_primary());
         }
         Ok(connection)
+    }
+
+    /// Checks that this Redis is a primary.
+    async fn check(&self, config: &AsyncConnectionConfig) -> Result<(), LiveError> {
+        let connecting = self.connect(config);
+        timeout(CHECK_LIMIT, connecting)
+            .await
+            .map_or(Err(LiveError::Unavailable), |connected| connected.map(drop))
     }
 
     async fn get(&self) -> Result<Pooled, LiveError> {

@@ -1,5 +1,6 @@
 //! Sentinels: they say which Redis is the primary.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -47,14 +48,22 @@ impl Sentinels {
         &self.primary
     }
 
-    /// Where the primary is. A Sentinel that is cut off from the others goes on naming the old one, so all are asked,
-    /// and the one that knows of the latest failover is believed.
+    /// Where the primary may be, with the number of the failover since when: the latest first. A Sentinel that is cut
+    /// off from the others goes on naming the old one, so all are asked.
     ///
     /// # Errors
     /// When none of them names a primary.
-    pub async fn primary(&self) -> Result<ConnectionInfo, LiveError> {
+    pub async fn named(&self) -> Result<Vec<(u64, ConnectionInfo)>, LiveError> {
         let answers = join_all(self.clients.iter().map(|client| self.ask(client))).await;
-        let (host, port) = latest(answers, &self.name)?;
+        let named = latest_first(answers, &self.name)?;
+        Ok(named
+            .into_iter()
+            .map(|(epoch, host, port)| (epoch, self.at(host, port)))
+            .collect())
+    }
+
+    /// How to connect to this host.
+    fn at(&self, host: String, port: u16) -> ConnectionInfo {
         let at = match self.primary.addr() {
             ConnectionAddr::TcpTls {
                 insecure, tls_params, ..
@@ -66,10 +75,20 @@ impl Sentinels {
             },
             _ => ConnectionAddr::Tcp(host, port),
         };
-        Ok(self.primary.clone().set_addr(at))
+        self.primary.clone().set_addr(at)
     }
 
     async fn ask(&self, client: &Client) -> Result<Answer, LiveError> {
+        self.answer_of(client).await.map_err(|error| match error {
+            LiveError::NotASentinel(_) => error,
+            error => LiveError::NoSentinel {
+                at: client.get_connection_info().addr().to_string(),
+                why: Box::new(error),
+            },
+        })
+    }
+
+    async fn answer_of(&self, client: &Client) -> Result<Answer, LiveError> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(SENTINEL_LIMIT))
             .set_response_timeout(Some(SENTINEL_LIMIT));
@@ -112,30 +131,29 @@ fn answer(at: Value, state: Value, client: &Client) -> Result<Answer, LiveError>
     Ok(Answer::Primary { host, port, epoch })
 }
 
-/// The host and port from the latest failover of which one of them knows.
-fn latest(answers: Vec<Result<Answer, LiveError>>, name: &str) -> Result<(String, u16), LiveError> {
-    let mut latest: Option<(u64, (String, u16))> = None;
+/// The places that they name, the latest failover first.
+fn latest_first(
+    answers: Vec<Result<Answer, LiveError>>,
+    name: &str,
+) -> Result<Vec<(u64, String, u16)>, LiveError> {
+    let mut named = Vec::new();
     let mut is_unknown = false;
     let mut failure: Option<LiveError> = None;
     for answer in answers {
         match answer {
-            Ok(Answer::Primary { host, port, epoch }) => {
-                if latest.as_ref().is_none_or(|(known, _)| *known < epoch) {
-                    latest = Some((epoch, (host, port)));
-                }
-            }
+            Ok(Answer::Primary { host, port, epoch }) => named.push((epoch, host, port)),
             Ok(Answer::Unknown) => is_unknown = true,
             // That one of them can never say it stops nobody, as long as another one may.
             Err(error) if failure.as_ref().is_none_or(LiveError::is_unfit) => failure = Some(error),
             Err(_) => {}
         }
     }
-    match (latest, failure) {
-        (Some((_, at)), _) => Ok(at),
-        (None, Some(error)) if !(is_unknown && error.is_unfit()) => Err(match error {
-            LiveError::NotASentinel(_) => error,
-            error => LiveError::NoSentinel(Box::new(error)),
-        }),
+    named.sort_by_key(|(epoch, ..)| Reverse(*epoch));
+    // Most often all name one.
+    named.dedup_by(|one, other| (&one.1, one.2) == (&other.1, other.2));
+    match failure {
+        _ if !named.is_empty() => Ok(named),
+        Some(error) if !(is_unknown && error.is_unfit()) => Err(error),
         _ => Err(LiveError::UnknownPrimary(name.to_owned())),
     }
 }
@@ -144,49 +162,53 @@ fn latest(answers: Vec<Result<Answer, LiveError>>, name: &str) -> Result<(String
 mod tests {
     use super::*;
 
-    fn primary(port: u16, epoch: u64) -> Result<Answer, LiveError> {
+    type Asked = Result<Answer, LiveError>;
+
+    fn primary(port: u16, epoch: u64) -> Asked {
         let host = "h".to_owned();
         Ok(Answer::Primary { host, port, epoch })
     }
 
-    fn said(answers: Vec<Result<Answer, LiveError>>) -> Result<u16, String> {
-        let (_, port) = latest(answers, "main").map_err(|error| error.to_string())?;
-        Ok(port)
+    fn gone() -> Asked {
+        Err(LiveError::NoSentinel {
+            at: "h:1".to_owned(),
+            why: Box::new(LiveError::Unavailable),
+        })
+    }
+
+    fn redis() -> Asked {
+        Err(LiveError::NotASentinel("h:6379".to_owned()))
     }
 
     #[test]
-    fn the_sentinel_that_knows_of_the_latest_failover_is_believed() {
-        for answers in [
-            vec![primary(1, 4), primary(2, 5), primary(1, 4)],
-            vec![Err(LiveError::Unavailable), primary(2, 5), primary(1, 4)],
-            vec![Ok(Answer::Unknown), primary(2, 0)],
-            vec![Err(LiveError::NotASentinel("h:1".to_owned())), primary(2, 0)],
+    fn what_the_sentinel_with_the_latest_failover_names_comes_first() {
+        for (answers, ports) in [
+            (vec![primary(1, 4), primary(2, 5), primary(1, 4)], vec![2, 1]),
+            (vec![gone(), primary(2, 5), primary(1, 4)], vec![2, 1]),
+            (vec![Ok(Answer::Unknown), primary(2, 0)], vec![2]),
+            (vec![redis(), primary(2, 0), primary(2, 0)], vec![2]),
         ] {
             let shown = format!("{answers:?}");
-            assert_eq!(said(answers), Ok(2), "{shown}");
+            let named = latest_first(answers, "main").expect("one is named");
+            let named: Vec<u16> = named.into_iter().map(|(.., port)| port).collect();
+            assert_eq!(named, ports, "{shown}");
         }
     }
 
     #[test]
-    fn without_an_answer_the_error_says_why_and_whether_waiting_helps() {
-        let gone = || Err(LiveError::Unavailable);
-        let redis = || Err(LiveError::NotASentinel("h:6379".to_owned()));
+    fn without_an_answer_the_error_says_where_and_why_and_whether_waiting_helps() {
         let unknown = || Ok(Answer::Unknown);
         for (answers, words, is_unfit) in [
-            (vec![gone(), gone()], "no Sentinel in REDIS_URL says", false),
-            (vec![gone(), unknown()], "no Sentinel in REDIS_URL says", false),
-            (
-                vec![unknown(), gone(), redis()],
-                "no Sentinel in REDIS_URL says",
-                false,
-            ),
-            (vec![redis(), gone()], "no Sentinel in REDIS_URL says", false),
+            (vec![gone(), gone()], "the one at h:1", false),
+            (vec![gone(), unknown()], "the one at h:1", false),
+            (vec![unknown(), gone(), redis()], "the one at h:1", false),
+            (vec![redis(), gone()], "the one at h:1", false),
             (vec![unknown(), unknown()], "no primary with the name main", true),
             (vec![unknown(), redis()], "no primary with the name main", true),
             (vec![redis(), redis()], "h:6379 is no Sentinel", true),
         ] {
             let shown = format!("{answers:?}");
-            let error = latest(answers, "main").expect_err("nobody names one");
+            let error = latest_first(answers, "main").expect_err("nobody names one");
             assert!(error.to_string().contains(words), "{shown}: {error}");
             assert_eq!(error.is_unfit(), is_unfit, "{shown}: {error}");
         }

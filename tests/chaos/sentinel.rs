@@ -35,7 +35,7 @@ const COUNTED_LIMIT: Duration = Duration::from_secs(60);
 const EXACT_LIMIT: Duration = Duration::from_secs(60);
 /// How long a Redis that comes back may take to follow the new primary. Sentinel waits ten seconds or so before it
 /// tells an old primary.
-const HEALED_LIMIT: Duration = Duration::from_secs(60);
+const FOLLOW_LIMIT: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// What happens to the primary.
@@ -118,7 +118,7 @@ pub async fn play(folder: &Path) -> anyhow::Result<(Value, Vec<String>)> {
             without_count[without_count.len() - 1].as_secs_f64(),
             until_exact[until_exact.len() - 1].as_secs_f64(),
         );
-        installation.heal().await?;
+        installation.until_followed().await?;
     }
     installation.audit().await?;
     let figures = json!({
@@ -298,8 +298,8 @@ impl Installation {
     }
 
     /// Waits until the old primary is a replica of the new one, and Sentinels know all of them.
-    async fn heal(&mut self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + HEALED_LIMIT;
+    async fn until_followed(&mut self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + FOLLOW_LIMIT;
         let primary = self.primary().await?;
         let ports = self.ports();
         loop {

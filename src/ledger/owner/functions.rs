@@ -84,7 +84,7 @@ impl OwnerLedger {
                    where proname = name and nspname = current_schema())"#,
             &names
         )
-        .fetch_all(self.database.pool.unlimited())
+        .fetch_all(self.database.pool.unlimited().await)
         .await?;
         if missing.is_empty() {
             return Ok(());

@@ -58,7 +58,7 @@ impl OwnerLedger {
             return Err(MigrateError::VersionMissing(*unknown).into());
         }
         self.create_missing_functions().await?;
-        MIGRATIONS.run(self.database.pool.unlimited()).await?;
+        MIGRATIONS.run(self.database.pool.unlimited().await).await?;
         self.replace_functions().await?;
         let (before, after) = (done.last().copied(), self.versions().await?.last().copied());
         if after != before {
@@ -81,7 +81,7 @@ impl OwnerLedger {
 
     /// The migrations that have run, in their order.
     async fn versions(&self) -> Result<Vec<i64>, LedgerError> {
-        let mut connection = self.database.pool.unlimited().acquire().await?;
+        let mut connection = self.database.pool.unlimited().await.acquire().await?;
         match connection.list_applied_migrations().await {
             Ok(done) => Ok(done.iter().map(|one| one.version).collect()),
             // There is no table of migrations.

@@ -3,7 +3,7 @@
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 use sqlx::PgPool;
-use tally::app::StoreUrls;
+use tally::app::{self, StoreUrls};
 use tally::dev::{Durability, PrivatePostgres};
 use tally::domain::ItemId;
 use tally::ledger::Role;
@@ -100,15 +100,63 @@ async fn a_promoted_standby_is_found_by_programs_that_run() {
     assert_eq!(shown["saved"]["vote_count"], votes, "{shown}");
 }
 
+/// What is stored in a primary that was replaced is lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replaced_primary_is_not_used_while_the_new_one_does_not_answer() {
+    let stores = Stores::start().await;
+    let mut standby = standby(&stores).await;
+    let leads = with_hosts([stores.postgres.port(), standby.port()]);
+    let mut tally = Tally::start_at(stores, leads, |_| {}).await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    let new = owner_pool(&standby.url(DATABASE)).expect("a URL");
+    eventually("the standby has the vote", async || {
+        (votes_in(&new, item).await == 1).then_some(())
+    })
+    .await;
+    tally.stores.postgres.crash().await;
+    promote(&new).await;
+    stored(&tally, item).await;
+    tally
+        .stores
+        .postgres
+        .start()
+        .await
+        .expect("the old primary starts");
+    standby.stop().await;
+    for voter in 0..20 {
+        let (status, answer) = tally.vote(item, &format!("voter {voter}")).await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{answer}");
+    }
+    assert_eq!(
+        votes_in(&tally.pool, item).await,
+        1,
+        "nothing is stored in the old one"
+    );
+    standby.start().await.expect("the new primary starts");
+    stored(&tally, item).await;
+    assert_eq!(
+        votes_in(&tally.pool, item).await,
+        1,
+        "nothing is stored in the old one"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standby_that_is_named_first_is_passed_over() {
     let stores = Stores::start().await;
     let standby = standby(&stores).await;
     let leads = with_hosts([standby.port(), stores.postgres.port()]);
-    let tally = Tally::start_at(stores, leads, |_| {}).await;
+    let tally = Tally::start_at(stores, &leads, |_| {}).await;
     let item = tally.item("x").await;
     assert_eq!(tally.add(item, 1).await, Some(1));
     tally.assert_exact_when_quiescent(item).await;
+    let urls = StoreUrls {
+        database_url: tally.stores.database_url.clone(),
+        ..logins(&tally.stores, Role::Server)
+    };
+    let owner = leads(Role::Server, urls).database_url;
+    app::migrate(&owner, "test").await.expect("a migration");
 }
 
 /// Both say that they are the primary. Votes in the one that was replaced would be lost.

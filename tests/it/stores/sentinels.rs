@@ -196,3 +196,31 @@ async fn a_replica_that_sentinels_name_is_not_used() {
     let error = counters.current_epoch().await.expect_err("a replica");
     assert!(error.to_string().contains("says that it is none"), "{error}");
 }
+
+/// Sentinels that lost their files name the first primary, which is a replica now.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_primary_that_works_is_left_only_for_one_that_is_a_primary() {
+    let (tally, watched) = watched(0..PrivateSentinels::NUMBER).await;
+    let item = tally.item("x").await;
+    assert_eq!(tally.add(item, 1).await, Some(1));
+    let port = watched.replicas[0].port().to_string();
+    for sentinel in 0..PrivateSentinels::NUMBER {
+        let url = watched.sentinels.address(sentinel);
+        send(&url, &["SENTINEL", "REMOVE", PrivateSentinels::NAME]).await;
+        let monitor = [
+            "SENTINEL",
+            "MONITOR",
+            PrivateSentinels::NAME,
+            "127.0.0.1",
+            &port,
+            "3",
+        ];
+        send(&url, &monitor).await;
+    }
+    // Tally asks for connections, and each time which is the primary.
+    for votes in 2..6 {
+        send(&tally.stores.redis.url(), &["CLIENT", "KILL", "TYPE", "normal"]).await;
+        let count = eventually("a vote is counted", async || tally.add(item, 1).await).await;
+        assert!(count >= votes, "{count}");
+    }
+}

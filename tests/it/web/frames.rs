@@ -108,7 +108,10 @@ async fn a_frame_has_the_vote_alone_with_its_counts_and_loads_from_where_it_is()
     let id = poll(&tally, new).await;
     let html = page(&tally, &format!("/items/{item}/frame")).await;
     assert!(html.contains("Bicycles &amp; &lt;b&gt;trams&lt;/b&gt;"), "{html}");
-    assert!(html.contains(">1<span class=\"unseen\"> vote<"), "{html}");
+    assert!(
+        html.contains(">1<span class=\"unseen\" lang=\"en\"> vote<"),
+        "{html}"
+    );
     for path in [
         format!("/polls/{id}/frame"),
         "/polls/key:a%2Fb/frame".to_owned(),

@@ -66,7 +66,10 @@ async fn pages_have_the_names_and_the_counts_in_them() {
         let html = page(&tally, &path).await;
         assert!(html.contains("Bicycles &amp; &lt;b&gt;trams&lt;/b&gt;"), "{path}");
         assert!(!html.contains("<b>trams"), "{path}");
-        assert!(html.contains(">2<span class=\"unseen\"> votes"), "{path}");
+        assert!(
+            html.contains(">2<span class=\"unseen\" lang=\"en\"> votes"),
+            "{path}"
+        );
     }
 }
 
