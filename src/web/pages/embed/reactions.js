@@ -40,8 +40,11 @@ export function reactions({ cast, choose, make, setPressed, watch, whyNoReferenc
       const count = isHidden ? words.text("countFollows") : words.text("votes", { n: this.count });
       this.button.setAttribute("aria-label", words.text("reaction", { emoji: this.emoji, count }));
     }
+    // The voter's votes may come before the counts, which bring the id.
     hold(votes) {
-      this.isHeld = this.id !== null && votes.some((vote) => vote.item_id === this.id && vote.value !== -1);
+      const own = votes.find((vote) => vote.item_id === this.id || `key:${vote.key}` === this.reference);
+      this.id ??= own?.item_id ?? null;
+      this.isHeld = own !== undefined && own.value !== -1;
       setPressed(this.button, this.isHeld);
     }
     receive(item) {

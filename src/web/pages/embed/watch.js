@@ -183,8 +183,11 @@ const watch = {
       }
     }
   },
-  // Asks for the votes of this browser's voter, in one request for the whole page.
-  async held() {
+  // Asks for the votes of this browser's voter, in one request for the whole page. Ends when the latest answer is there.
+  held() {
+    return (this.asking = this.askHeld());
+  },
+  async askHeld() {
     let known = null;
     const of = (kind) => this.wanted(kind).listed.filter((reference) => [...this[kind].get(reference)].some((one) => one.wantsHeld));
     const [items, polls] = [of("items").slice(0, HELD_LIMIT_ITEMS), of("polls").slice(0, HELD_LIMIT_POLLS)];
@@ -198,10 +201,10 @@ const watch = {
       if (polls.length) query.set("polls", polls.join(","));
       const [asked, question] = [this.changes, (this.question = Symbol("held"))];
       const { votes } = await ask("GET", `/v1/votes?${query}`);
-      if (question !== this.question) return; // a later one is newer
+      if (question !== this.question) return this.asking; // a later one is newer
       // A vote that this page cast meanwhile is newer than this answer.
       if (asked === this.changes) this.hold(votes);
-      else this.held();
+      else return this.held();
     } catch (error) {
       // The browser keeps its own name: some of the items may be open to it.
       if (known?.own && voter.isKept && [401, 403].includes(error.status)) voter.forget();
