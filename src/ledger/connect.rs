@@ -12,7 +12,7 @@ use super::runs::Runs;
 use super::session::{CONNECT_LIMIT, SessionSetup};
 use super::settings::{POOL_PLANS, shown};
 use super::{InvalidDatabaseUrl, LedgerError};
-use crate::tls;
+use crate::{telemetry, tls};
 
 /// How long one statement of the server may run before Postgres cancels it.
 pub const SERVER_STATEMENT_LIMIT: Duration = Duration::from_secs(5);
@@ -165,13 +165,16 @@ fn pool(
         .after_connect(move |connection, _| {
             let (options, session, runs) = (checked.clone(), session.clone(), noting.clone());
             Box::pin(async move {
-                session
-                    .set_up(connection, &options)
-                    .await
-                    .map_err(|error| match error {
+                session.set_up(connection, &options).await.map_err(|error| {
+                    // The pool tries again until it gives up, and does not say why.
+                    if telemetry::is_news("a new connection to Postgres is not used", &error) {
+                        tracing::warn!(%error, "a new connection to Postgres is not used");
+                    }
+                    match error {
                         LedgerError::Postgres(error) => error,
                         unfit => sqlx::Error::Configuration(unfit.into()),
-                    })?;
+                    }
+                })?;
                 match runs {
                     Some(runs) => runs.learn(connection).await,
                     None => Ok(()),

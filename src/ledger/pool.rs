@@ -153,14 +153,15 @@ impl Pool {
         }
         follows.hosts.look(&follows.options).await;
         follows.lead(&self.connections);
-        if !follows.hosts.have_primary() {
-            return Err(no_primary());
-        }
-        match first {
+        let acquired = match first {
             Ok(_) => self.connections.acquire().await,
             // sqlx reads the options again at each try.
             Err(_) => acquiring.await,
-        }
+        };
+        acquired.map_err(|error| match error {
+            sqlx::Error::PoolTimedOut if !follows.hosts.have_primary() => no_primary(),
+            error => error,
+        })
     }
 
     /// Begins a transaction.

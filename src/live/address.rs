@@ -7,6 +7,7 @@ use redis::{
 };
 
 use super::LiveError;
+use crate::domain::HostList;
 use crate::tls;
 
 /// The most Sentinels in a URL. An installation has three or five.
@@ -63,13 +64,12 @@ fn redis(redis_url: &str) -> Result<Address, LiveError> {
 /// `sentinel_user` and `sentinel_password` are.
 fn read_sentinels(scheme: &str, rest: &str) -> Result<SentinelAddress, LiveError> {
     let wrong = |why: &str| LiveError::WrongUrl(format!("{why}; it takes {SENTINEL_FORM}"));
-    let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
-    if !fragment.is_empty() {
+    let list = HostList::of(rest);
+    if list.after.contains('#') {
         return Err(wrong("#, and what follows it, is not taken"));
     }
-    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let (path, query) = list.after.split_once('?').unwrap_or((list.after, ""));
+    let path = path.strip_prefix('/').unwrap_or_default();
     let (name, number) = path.split_once('/').unwrap_or((path, ""));
     if name.is_empty() {
         return Err(wrong(
@@ -87,37 +87,21 @@ fn read_sentinels(scheme: &str, rest: &str) -> Result<SentinelAddress, LiveError
     }
     let (parameters, sentinel_login) = split_parameters(query)
         .ok_or_else(|| wrong("of parameters for Sentinels there are sentinel_user and sentinel_password"))?;
-    let login = if login.is_empty() {
-        String::new()
-    } else {
-        format!("{login}@")
+    let hosts = list.read(SENTINEL_PORT, SENTINELS_LIMIT);
+    let hosts = hosts.map_err(|why| wrong(&why.to_string()))?;
+    let url = |login: &str, (host, port): &(String, u16), number: &str| {
+        read_redis(&format!("{scheme}://{login}{host}:{port}/{number}?{parameters}"))
     };
-    let hosts: Vec<&str> = hosts.split(',').collect();
-    if hosts.len() > SENTINELS_LIMIT {
-        return Err(wrong(&format!("it names more than {SENTINELS_LIMIT} Sentinels")));
-    }
     let mut sentinels = Vec::with_capacity(hosts.len());
     for host in &hosts {
-        if host.is_empty() {
-            return Err(wrong("a host of a Sentinel is missing"));
-        }
-        let has_port = host
-            .rsplit_once(':')
-            .is_some_and(|(_, port)| !port.ends_with(']'));
-        let port = if has_port {
-            String::new()
-        } else {
-            format!(":{SENTINEL_PORT}")
-        };
-        let info = read_redis(&format!("{scheme}://{host}{port}/?{parameters}"))?;
+        let info = url("", host, "")?;
         let settings = sentinel_login.of(info.redis_settings().clone());
         sentinels.push(info.set_redis_settings(settings));
     }
-    let first = hosts.first().copied().unwrap_or_default();
     Ok(SentinelAddress {
         sentinels,
         name: name.to_owned(),
-        primary: read_redis(&format!("{scheme}://{login}{first}/{number}?{parameters}"))?,
+        primary: url(list.login, &hosts[0], number)?,
     })
 }
 
@@ -368,15 +352,16 @@ mod tests {
             ("redis+sentinel://h1,h2", "the name of the primary is missing"),
             ("redis+sentinel://h1,h2/", "the name of the primary is missing"),
             ("redis+sentinel://h1,h2/my master", "letters, digits and . _ -"),
-            ("redis+sentinel://h1,,h2/x", "a host of a Sentinel is missing"),
-            ("redis+sentinel:///x", "a host of a Sentinel is missing"),
+            ("redis+sentinel://h1,,h2/x", "a host is missing"),
+            ("redis+sentinel:///x", "a host is missing"),
             ("redis+sentinel://h/x#y", "is not taken"),
             (
                 "redis+sentinel://h/x?sentinel_passwrod=y",
                 "sentinel_user and sentinel_password",
             ),
-            (too_many.as_str(), "more than 16 Sentinels"),
-            ("redis+sentinel://h:port/x", "REDIS_URL"),
+            (too_many.as_str(), "more than 16 hosts"),
+            ("redis+sentinel://h:port/x", "no port"),
+            ("redis+sentinel://h1,::1/x", "a host is missing"),
             ("redis+sentinel://h/x/y", "REDIS_URL"),
             ("redis+sentinel://h/x?sslkey=/x", "write rediss://"),
             ("redis+cluster://h1,h2", "no Redis Cluster yet"),

@@ -9,6 +9,7 @@ use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, Redis
 use tokio::time::{Instant, timeout};
 
 use super::address::Address;
+use super::scripts::field;
 use super::sentinels::Sentinels;
 use super::{LiveError, pooled::Pooled};
 use crate::telemetry;
@@ -201,8 +202,10 @@ impl Followed {
             };
             match chosen {
                 Ok(node) => {
-                    self.known().failover = latest.max(failover);
-                    if used.is_none_or(|used| used.number != node.number) {
+                    let is_new = used.is_none_or(|used| used.number != node.number);
+                    // Sentinels that lost their files begin to count anew. Once one of theirs is used, theirs is the latest.
+                    self.known().failover = if is_new { failover } else { latest.max(failover) };
+                    if is_new {
                         report(&node, used);
                     }
                     return Ok(node);
@@ -301,8 +304,6 @@ impl Node {
 
 /// Whether this Redis takes writes from clients. `HELLO` says it to every login; `ROLE` would need a right of its own.
 async fn is_primary(connection: &mut impl ConnectionLike) -> Result<bool, RedisError> {
-    let greeting: redis::Value = redis::cmd("HELLO").query_async(connection).await?;
-    let fields: std::collections::HashMap<String, redis::Value> = redis::from_redis_value(greeting)?;
-    let role = fields.get("role").cloned();
-    Ok(role.is_some_and(|role| redis::from_redis_value::<String>(role).is_ok_and(|role| role == "master")))
+    let greeting = redis::cmd("HELLO").query_async(connection).await?;
+    Ok(field::<String>(greeting, "role").is_some_and(|role| role == "master"))
 }

@@ -2,10 +2,11 @@
 //! pipeline has several calls. A call names its script by the hash. A script that Redis has lost is
 //! loaded again.
 
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use redis::aio::ConnectionLike;
-use redis::{Cmd, Pipeline, ToRedisArgs, Value};
+use redis::{Cmd, FromRedisValue, Pipeline, ToRedisArgs, Value, from_redis_value};
 
 use super::{KeyPrefix, LiveError};
 use crate::domain::{ItemId, Revision};
@@ -234,6 +235,12 @@ pub(super) fn text(reply: &Value) -> Option<&str> {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
         _ => None,
     }
+}
+
+/// A field of a reply that has names and values, as HELLO and SENTINEL MASTER answer.
+pub(super) fn field<T: FromRedisValue>(reply: Value, name: &str) -> Option<T> {
+    let mut fields: HashMap<String, Value> = from_redis_value(reply).ok()?;
+    from_redis_value(fields.remove(name)?).ok()
 }
 
 /// Invalidates items, over the worker's or the server's connection. An item that is given with a

@@ -1,7 +1,6 @@
 //! Sentinels: they say which Redis is the primary.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -11,7 +10,7 @@ use redis::{
 
 use super::LiveError;
 use super::address::SentinelAddress;
-use super::scripts::send;
+use super::scripts::{field, send};
 
 /// How long a Sentinel may take to connect, and how long to answer. All are asked at once.
 const SENTINEL_LIMIT: Duration = Duration::from_millis(300);
@@ -125,9 +124,7 @@ fn answer(at: Value, state: Value, client: &Client) -> Result<Answer, LiveError>
         return Ok(Answer::Unknown);
     };
     // Whoever may ask only where the primary is gets no number: the oldest.
-    let state: HashMap<String, Value> = from_redis_value(state).unwrap_or_default();
-    let epoch = state.get("config-epoch").cloned();
-    let epoch = epoch.and_then(|epoch| from_redis_value(epoch).ok()).unwrap_or(0);
+    let epoch = field(state, "config-epoch").unwrap_or(0);
     Ok(Answer::Primary { host, port, epoch })
 }
 

@@ -281,11 +281,12 @@ pub fn store_url(bytes: &[u8]) {
         .map(|made| made.unwrap_or_else(|error| error))
         .collect(),
     };
-    // A password can only stand between the scheme's colon and the last @.
+    // A password can only stand between the scheme's colon and the last @, or be that for Sentinels.
     let has_password = text
         .rsplit_once('@')
         .and_then(|(before, _)| before.split_once("://"))
-        .is_some_and(|(_, user)| user.contains(SECRET));
+        .is_some_and(|(_, user)| user.contains(SECRET))
+        || text.contains(&format!("sentinel_password={SECRET}"));
     if has_password && text.matches(SECRET).count() == 1 {
         for line in messages {
             assert!(!line.contains(SECRET), "{text:?}: {line}");

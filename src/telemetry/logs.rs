@@ -40,7 +40,7 @@ pub fn start(format: LogFormat, unknown_variables: &[String]) -> anyhow::Result<
     // sqlx would log unknown parameters of a URL with their values, which may be a
     // password. The ledger logs their names.
     let filter = filter.add_directive("sqlx_postgres::options::parse=off".parse()?);
-    // A pool would log each connection that Tally does not take, ten a second. Tally's own line has the cause.
+    // A pool would log each connection that Tally does not take, ten a second. The ledger logs the cause.
     let filter = filter.add_directive("sqlx_core::pool::inner=off".parse()?);
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)

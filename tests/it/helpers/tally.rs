@@ -1,10 +1,8 @@
 //! All of Tally in the test's own process: a server on a free port, and a worker.
 //! The test calls the worker's steps.
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
-use metrics_exporter_prometheus::PrometheusHandle;
 use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use sqlx::PgPool;
@@ -23,8 +21,8 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use super::answers;
+use super::metrics::metrics;
 use super::stores::Stores;
-use crate::telemetry::is_alone;
 
 pub struct Tally {
     pub stores: Stores,
@@ -49,30 +47,6 @@ pub fn options() -> SyncOptions {
         writer_stall_limit: Duration::from_secs(3600),
         audit_page: 100,
     }
-}
-
-pub fn metrics() -> PrometheusHandle {
-    static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
-    HANDLE
-        .get_or_init(|| {
-            tally::telemetry::init_metrics(&tally::telemetry::Program::ALL).expect("metrics start once")
-        })
-        .clone()
-}
-
-/// The value of a sample, named as in the text: `name` or `name{label="value"}`.
-/// Metrics are the process's own: a test that reads them begins with `passes_alone`.
-pub fn metric(sample: &str) -> f64 {
-    assert!(
-        is_alone(),
-        "other tests of this process move {sample}, too: call passes_alone first"
-    );
-    let text = metrics().render();
-    let value = text.lines().find_map(|line| {
-        let (name, value) = line.rsplit_once(' ')?;
-        (name == sample).then(|| value.parse().ok())?
-    });
-    value.unwrap_or_else(|| panic!("no {sample} in {text}"))
 }
 
 pub fn ledger(url: &str) -> WorkerLedger {

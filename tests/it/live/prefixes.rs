@@ -14,8 +14,9 @@ use tally::web::access::{AccessOptions, Open, VotingOptions};
 use tally::web::{ClientLimits, ServerOptions};
 
 use crate::helpers::eventually;
+use crate::helpers::metrics::metrics;
 use crate::helpers::stores::Stores;
-use crate::helpers::tally::{made_item, metrics, options, server_ledger};
+use crate::helpers::tally::{made_item, options, server_ledger};
 
 /// A server and a worker with a prefix and a database of their own.
 struct OneTally {

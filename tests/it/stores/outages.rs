@@ -9,8 +9,9 @@ use tally::domain::{VoteRequest, VoteSource};
 use tally::votes::{SeedBackoff, VoteQueue};
 
 use crate::helpers::eventually;
+use crate::helpers::metrics::metric;
 use crate::helpers::stores::{LOCK_VOTES, blocker, cut_blocked, until_blocked};
-use crate::helpers::tally::{Tally, connected, live_counts, metric, vote, vote_queue};
+use crate::helpers::tally::{Tally, connected, live_counts, vote, vote_queue};
 use crate::telemetry::passes_alone;
 
 /// Votes until an answer has a live count again.

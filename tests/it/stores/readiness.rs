@@ -11,7 +11,8 @@ use tally::votes::BATCH_WRITERS_PER_THREAD;
 use tally::web::threads;
 
 use crate::helpers::eventually;
-use crate::helpers::tally::{Tally, metric};
+use crate::helpers::metrics::metric;
+use crate::helpers::tally::Tally;
 use crate::telemetry::passes_alone;
 
 async fn execute(tally: &Tally, statement: &str) {

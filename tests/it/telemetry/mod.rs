@@ -6,7 +6,7 @@ mod traces;
 mod worker;
 
 use crate::helpers::eventually;
-use crate::helpers::tally::metric;
+use crate::helpers::metrics::metric;
 
 /// Set for a test that runs in a process of its own.
 const ALONE: &str = "TALLY_TEST_ALONE";

@@ -11,7 +11,8 @@ use tokio::time::Instant;
 
 use super::{assert_values, passes_alone, until_above_0};
 use crate::helpers::eventually;
-use crate::helpers::tally::{Tally, live_counts_limited_to, metric, metrics};
+use crate::helpers::metrics::{metric, metrics};
+use crate::helpers::tally::{Tally, live_counts_limited_to};
 
 /// How many samples of this histogram are in its buckets.
 /// Only the handle's Debug output says so: to render the metrics would move samples there.

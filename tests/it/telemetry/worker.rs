@@ -12,8 +12,9 @@ use tokio::sync::oneshot;
 
 use super::{assert_values, passes_alone, until_above_0};
 use crate::helpers::eventually;
+use crate::helpers::metrics::metric;
 use crate::helpers::stores::blocker;
-use crate::helpers::tally::{Tally, ledger, metric, options};
+use crate::helpers::tally::{Tally, ledger, options};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_workers_metrics_move_with_what_it_does() {

@@ -9,8 +9,9 @@ use tally::votes::{SeedBackoff, VoteQueue};
 use tokio::time::Instant;
 
 use crate::helpers::eventually;
+use crate::helpers::metrics::metric;
 use crate::helpers::stores::{LOCK_VOTES, blocker, read_plainly, read_under, until_blocked};
-use crate::helpers::tally::{Tally, connected, live_counts, metric, server_ledger, vote};
+use crate::helpers::tally::{Tally, connected, live_counts, server_ledger, vote};
 use crate::telemetry::passes_alone;
 
 #[tokio::test(flavor = "multi_thread")]

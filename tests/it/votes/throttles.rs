@@ -9,7 +9,8 @@ use tally::domain::{ItemId, Scope};
 use tally::web::access::{CreateItems, Proxies};
 
 use crate::helpers::eventually;
-use crate::helpers::tally::{Tally, metric};
+use crate::helpers::metrics::metric;
+use crate::helpers::tally::Tally;
 use crate::telemetry::passes_alone;
 use crate::web::access::api_key;
 

@@ -14,7 +14,8 @@ use tokio::time::{sleep, timeout};
 
 use super::{EVENT_LIMIT, Reader};
 use crate::helpers::eventually;
-use crate::helpers::tally::{Tally, metric};
+use crate::helpers::metrics::metric;
+use crate::helpers::tally::Tally;
 use crate::telemetry::passes_alone;
 use crate::web::api::problems::assert_leads_to_its_section;
 

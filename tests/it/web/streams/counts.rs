@@ -343,7 +343,7 @@ async fn what_cannot_be_watched_is_refused_and_named() {
     );
     // Nothing is left of the refused streams.
     eventually("no stream is open", async || {
-        (crate::helpers::tally::metric("tally_streams") == 0.0).then_some(())
+        (crate::helpers::metrics::metric("tally_streams") == 0.0).then_some(())
     })
     .await;
     let head = tally.http.head(format!("{}/v1/items/{item}/stream", tally.base));

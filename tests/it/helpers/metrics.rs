@@ -1,0 +1,31 @@
+//! The metrics of the test's own process.
+
+use std::sync::OnceLock;
+
+use metrics_exporter_prometheus::PrometheusHandle;
+
+use crate::telemetry::is_alone;
+
+pub fn metrics() -> PrometheusHandle {
+    static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
+    HANDLE
+        .get_or_init(|| {
+            tally::telemetry::init_metrics(&tally::telemetry::Program::ALL).expect("metrics start once")
+        })
+        .clone()
+}
+
+/// The value of a sample, named as in the text: `name` or `name{label="value"}`.
+/// Metrics are the process's own: a test that reads them begins with `passes_alone`.
+pub fn metric(sample: &str) -> f64 {
+    assert!(
+        is_alone(),
+        "other tests of this process move {sample}, too: call passes_alone first"
+    );
+    let text = metrics().render();
+    let value = text.lines().find_map(|line| {
+        let (name, value) = line.rsplit_once(' ')?;
+        (name == sample).then(|| value.parse().ok())?
+    });
+    value.unwrap_or_else(|| panic!("no {sample} in {text}"))
+}
