@@ -201,6 +201,8 @@ async fn a_worker_that_is_asked_to_stop_ends_its_scan_with_the_pages_that_it_has
     worker.enter_epoch().await.expect("an epoch");
     worker.flush_shared().await.expect("a flush");
     futures_util::future::join_all(items.iter().map(|item| tally.add(*item, 1))).await;
+    // A roll-up locks the rows of these items, and a save leaves locked rows to the next flush.
+    tally.worker().roll_up().await.expect("a roll-up");
     let schedule = Schedule {
         address_retention: Duration::from_secs(86_400),
         scan_every: Duration::from_secs(86_400),
