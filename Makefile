@@ -14,7 +14,7 @@ EXAMPLES ?= 30
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
 
-run: prepare ## Run all of Tally here, on a private Postgres and Redis; Ctrl-C stops it: TOPOLOGY=sentinel
+run: prepare ## Run all of Tally here, on a private Postgres and Redis; Ctrl-C stops it: TOPOLOGY=sentinel or cluster
 	@echo "Building Tally. The first build compiles all it needs, which takes about five minutes on two cores."
 	@$(CARGO) build --locked --bins
 	@exec "$${CARGO_TARGET_DIR:-target}/debug/tally" dev $${TOPOLOGY:+--topology "$$TOPOLOGY"}
@@ -52,7 +52,7 @@ readers: prepare ## Vote while 64 readers search and list a million items: READ_
 soak: prepare ## Vote for half an hour and see that nothing grows: MINUTES=30, or SECONDS=180
 	$(CARGO) bench --locked --bench soak
 
-chaos: prepare ## Break everything at random and check every vote: ROUNDS=100, SEED=7, FAULT='Redis killed', WATCHERS=0, SCENARIO=overload, redis-gone or sentinel
+chaos: prepare ## Break everything at random and check every vote: ROUNDS=100, SEED=7, FAULT='Redis killed', WATCHERS=0, SCENARIO=overload, redis-gone, sentinel or cluster
 	@$(CARGO) test --quiet --locked --test chaos -- rounds
 
 mutants: prepare-tests ## Change the scripts, the SQL and the Rust code in small ways and see that a test fails each time; hours

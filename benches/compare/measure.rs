@@ -12,7 +12,8 @@ pub struct Processes {
     pub servers: Vec<Pid>,
     pub worker: Option<Pid>,
     pub postgres: Pid,
-    pub redis: Pid,
+    /// Each node of a Redis Cluster.
+    pub redis: Vec<Pid>,
 }
 
 /// CPU time by process.
@@ -30,7 +31,7 @@ impl Processes {
             server: self.servers.iter().map(|id| process(*id)).sum(),
             worker: self.worker.map(process).unwrap_or_default(),
             postgres: family(self.postgres),
-            redis: family(self.redis),
+            redis: self.redis.iter().map(|id| family(*id)).sum(),
         }
     }
 }

@@ -3,13 +3,15 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::unistd::Pid;
 use sqlx::Connection;
 use sqlx::postgres::{PgConnection, PgPool};
 use tally::app;
-use tally::dev::{Durability, PrivatePostgres, PrivateRedis};
+use tally::dev::{Durability, PrivateCluster, PrivatePostgres, PrivateRedis, PrivateSentinels};
+use testkit::benchmark::Topology;
 use testkit::stores::{SECRET, environment, folder, owner_pool, redis_connection, redis_info};
 
 use crate::measure::Processes;
@@ -19,6 +21,10 @@ use crate::systems::locking;
 pub struct Stores {
     pub postgres: PrivatePostgres,
     pub redis: PrivateRedis,
+    /// Of the run.
+    topology: Mutex<Topology>,
+    cluster: tokio::sync::OnceCell<PrivateCluster>,
+    sentinels: tokio::sync::OnceCell<PrivateSentinels>,
     admin: PgPool,
     made: AtomicUsize,
     folder: PathBuf,
@@ -115,6 +121,9 @@ impl Stores {
         let stores = Self {
             postgres,
             redis,
+            topology: Mutex::new(Topology::Single),
+            cluster: tokio::sync::OnceCell::new(),
+            sentinels: tokio::sync::OnceCell::new(),
             admin,
             made: AtomicUsize::new(0),
             folder,
@@ -151,6 +160,12 @@ impl Stores {
 
     pub async fn stop(mut self) {
         self.admin.close().await;
+        if let Some(sentinels) = self.sentinels.take() {
+            sentinels.stop().await;
+        }
+        if let Some(cluster) = self.cluster.take() {
+            cluster.stop().await;
+        }
         self.redis.stop().await;
         self.postgres.stop().await;
         // The prepared databases take gigabytes.
@@ -164,7 +179,47 @@ impl Stores {
 
     /// The variables that tell a program where its stores are.
     pub fn environment(&self, database: &Database) -> [(&'static str, String); 2] {
-        environment(database.url.clone(), self.redis.url())
+        let redis_url = match (self.topology(), self.cluster.get(), self.sentinels.get()) {
+            (Topology::Cluster, Some(cluster), _) => cluster.url(),
+            (Topology::Sentinel, _, Some(sentinels)) => sentinels.url(&self.redis.url()),
+            _ => self.redis.url(),
+        };
+        environment(database.url.clone(), redis_url)
+    }
+
+    fn topology(&self) -> Topology {
+        *self.topology.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets Redis up like this for the runs that follow, and starts what that needs. Idle Sentinels and nodes take next to
+    /// no time from other runs.
+    pub async fn set_up(&self, topology: Topology) {
+        let start = || async {
+            let make = |folder: &Path| PrivateRedis::new(folder, SECRET);
+            PrivateCluster::start(&self.folder.join("cluster"), 0, make)
+                .await
+                .expect("a Redis Cluster")
+        };
+        let watch = || async {
+            let folder = self.folder.join("sentinels");
+            PrivateSentinels::start(&folder, &self.redis)
+                .await
+                .expect("Sentinels")
+        };
+        match topology {
+            Topology::Single => {}
+            Topology::Sentinel => drop(self.sentinels.get_or_init(watch).await),
+            Topology::Cluster => drop(self.cluster.get_or_init(start).await),
+        }
+        *self.topology.lock().unwrap_or_else(PoisonError::into_inner) = topology;
+    }
+
+    /// The Redises of the run.
+    fn redises(&self) -> Vec<&PrivateRedis> {
+        match (self.topology(), self.cluster.get()) {
+            (Topology::Cluster, Some(cluster)) => cluster.nodes.iter().collect(),
+            _ => vec![&self.redis],
+        }
     }
 
     /// The processes of the stores, without a server or a worker.
@@ -174,7 +229,11 @@ impl Stores {
             servers: Vec::new(),
             worker: None,
             postgres: pid(self.postgres.process_id()),
-            redis: pid(self.redis.process_id()),
+            redis: self
+                .redises()
+                .into_iter()
+                .map(|redis| pid(redis.process_id()))
+                .collect(),
         }
     }
 
@@ -302,10 +361,13 @@ impl Stores {
     }
 
     pub async fn flush_redis(&self) {
-        redis::cmd("FLUSHALL")
-            .exec_async(&mut self.redis_connection().await)
-            .await
-            .expect("Redis answers");
+        for redis in self.redises() {
+            let mut connection = redis_connection(&redis.url()).await.expect("Redis answers");
+            redis::cmd("FLUSHALL")
+                .exec_async(&mut connection)
+                .await
+                .expect("Redis answers");
+        }
     }
 
     pub async fn redis_connection(&self) -> redis::aio::MultiplexedConnection {
@@ -314,10 +376,12 @@ impl Stores {
 
     /// How many bytes Redis uses.
     pub async fn redis_bytes(&self) -> u64 {
-        let info = redis_info(&self.redis.url(), "memory")
-            .await
-            .expect("Redis answers");
-        info.get("used_memory").expect("a number")
+        let mut bytes = 0;
+        for redis in self.redises() {
+            let info = redis_info(&redis.url(), "memory").await.expect("Redis answers");
+            bytes += info.get::<u64>("used_memory").expect("a number");
+        }
+        bytes
     }
 
     /// The position in the write-ahead log, in bytes.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use testkit::benchmark::{Latency, OpenLatency, Row};
+use testkit::benchmark::{Latency, OpenLatency, Row, Topology};
 use testkit::load::{Load, Mix, Outcome, Pace, Requests, Spread, choice_of};
 use tokio::time::sleep;
 
@@ -29,6 +29,7 @@ pub async fn measure(
     number: u32,
     settings: &Settings,
 ) -> Row {
+    stores.set_up(case.topology).await;
     let database = stores.database(&case.template).await;
     stores.delay_syncs(&database, case.sync_delay).await;
     let servers = Servers::start(stores, &database, case.system, case.servers, &[]).await;
@@ -96,11 +97,13 @@ pub async fn measure(
         Err(fault) => Err(fault),
     };
     stores.drop(database).await;
+    stores.set_up(Topology::Single).await;
 
     let votes = closed.votes;
     Row {
         workload: workload.to_owned(),
         system: case.system,
+        topology: case.topology,
         round,
         connections: case.connections,
         servers: case.servers,

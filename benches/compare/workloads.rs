@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use testkit::benchmark::Topology;
 use testkit::load::{Mix, Spread};
 
 use crate::settings::Settings;
@@ -41,6 +42,8 @@ pub struct Case {
     pub connections: usize,
     pub servers: usize,
     pub template: Template,
+    /// How Redis is set up.
+    pub topology: Topology,
     /// How much longer each sync of Postgres' write-ahead log takes.
     pub sync_delay: Duration,
     /// Votes per second on the same items beside the requests.
@@ -132,6 +135,7 @@ const HOT: Case = Case {
     connections: CONNECTIONS,
     servers: 1,
     template: EMPTY,
+    topology: Topology::Single,
     sync_delay: Duration::ZERO,
     votes_beside: 0.0,
     open_loop: false,
@@ -178,6 +182,7 @@ pub fn all(settings: &Settings) -> Vec<Workload> {
     let mut all = distributions();
     all.extend(several_servers(settings));
     all.extend(fewer_connections());
+    all.extend(topologies());
     all.extend(voter_ids());
     all.extend(reads(settings));
     all.push(full_ledger(settings));
@@ -316,6 +321,35 @@ fn several_servers(settings: &Settings) -> Vec<Workload> {
             "hot_three_servers_slow_sync",
             "one hot item, three servers, syncs take 2 ms longer",
             slow(three(HOT)).on(&[BatchedTransaction, Recipe, Tally]),
+        ),
+    ]
+}
+
+/// The same votes with one Redis, with Sentinels, and with a Redis Cluster, in turns.
+fn topologies() -> [Workload; 3] {
+    let compared = |name, about, case: Case, topology| {
+        let mut cases = case.on(&[Tally]);
+        cases.extend(Case { topology, ..case }.on(&[Tally]));
+        Workload::new(name, about, cases)
+    };
+    [
+        compared(
+            "hot_cluster",
+            "one hot item in a Redis Cluster, against one Redis",
+            HOT,
+            Topology::Cluster,
+        ),
+        compared(
+            "uniform_cluster",
+            "10,000 items in a Redis Cluster, against one Redis",
+            UNIFORM,
+            Topology::Cluster,
+        ),
+        compared(
+            "uniform_sentinel",
+            "10,000 items in a Redis that Sentinels name, against one Redis",
+            UNIFORM,
+            Topology::Sentinel,
         ),
     ]
 }

@@ -8,9 +8,12 @@ use anyhow::{Context, bail};
 use super::StoreUrls;
 use super::greeting::{self, Greeting};
 use crate::config::{self, SecretUrl, Topology};
-use crate::dev::{Durability, PrivatePostgres, PrivateRedis, PrivateSentinels, usable_folder};
+use crate::dev::{
+    Durability, PrivateCluster, PrivatePostgres, PrivateRedis, PrivateSentinels, usable_folder,
+};
 use crate::domain::{Actor, ItemName, NewPoll, Who};
 use crate::ledger::{Listing, Role, ServerLedger};
+use crate::live::KeyPrefix;
 use crate::sync::{self, Schedule};
 use crate::web::ServerOptions;
 use crate::web::access::Open;
@@ -180,60 +183,77 @@ struct Logins {
 /// Private stores, which run.
 struct PrivateStores {
     postgres: PrivatePostgres,
-    redis: PrivateRedis,
-    replicas: Vec<PrivateRedis>,
-    sentinels: Option<PrivateSentinels>,
+    redis: PrivateLive,
 }
 
-impl PrivateStores {
-    /// Starts a Redis, and with the topology `sentinel` also replicas and Sentinels.
+/// A private Redis, or several.
+enum PrivateLive {
+    Single(Box<PrivateRedis>),
+    Sentinel {
+        /// The primary first, as it was at the start.
+        nodes: Vec<PrivateRedis>,
+        sentinels: PrivateSentinels,
+    },
+    Cluster(PrivateCluster),
+}
+
+impl PrivateLive {
+    /// Starts what the topology needs.
     async fn start(
-        postgres: PrivatePostgres,
-        mut redis: PrivateRedis,
         folder: &Path,
+        secret: &str,
+        prefix: &KeyPrefix,
         topology: Topology,
     ) -> anyhow::Result<Self> {
-        let replicas = match topology {
-            Topology::Single => 0,
-            Topology::Sentinel => REPLICAS,
-        };
-        let mut replicas = (1..=replicas)
-            .map(|number| redis.replica(&folder.join(format!("redis-{number}"))))
-            .collect::<Result<Vec<_>, _>>()?;
-        redis.start().await?;
-        for replica in &mut replicas {
-            replica.start().await?;
-        }
-        let sentinels = match topology {
-            Topology::Single => None,
-            Topology::Sentinel => Some(PrivateSentinels::start(&folder.join("sentinels"), &redis).await?),
-        };
-        Ok(Self {
-            postgres,
-            redis,
-            replicas,
-            sentinels,
-        })
-    }
-
-    /// The URL by which a program with this login finds the primary.
-    fn redis_url(&self, login_url: &str) -> String {
-        match &self.sentinels {
-            Some(sentinels) => sentinels.url(login_url),
-            None => login_url.to_owned(),
+        let make = |folder: &Path| Ok(PrivateRedis::new(folder, secret)?.with_key_prefix(prefix.clone()));
+        match topology {
+            Topology::Single => {
+                let mut redis = make(&folder.join("redis"))?;
+                redis.start().await?;
+                Ok(Self::Single(Box::new(redis)))
+            }
+            Topology::Sentinel => {
+                let mut primary = make(&folder.join("redis"))?;
+                let replicas = (1..=REPLICAS)
+                    .map(|number| primary.replica(&folder.join(format!("redis-{number}"))))
+                    .collect::<Result<Vec<_>, _>>()?;
+                let mut nodes = vec![primary];
+                nodes.extend(replicas);
+                for node in &mut nodes {
+                    node.start().await?;
+                }
+                let sentinels = PrivateSentinels::start(&folder.join("sentinels"), &nodes[0]).await?;
+                Ok(Self::Sentinel { nodes, sentinels })
+            }
+            Topology::Cluster => {
+                let folder = folder.join("redis-cluster");
+                Ok(Self::Cluster(PrivateCluster::start(&folder, 1, make).await?))
+            }
         }
     }
 
-    async fn stop(mut self) {
-        // First those who would promote a replica.
-        if let Some(sentinels) = self.sentinels {
-            sentinels.stop().await;
+    /// The URL by which a program with this role finds Redis; `None`: the login that may do everything.
+    fn url(&self, role: Option<Role>) -> String {
+        let of = |redis: &PrivateRedis| role.map_or_else(|| redis.url(), |role| redis.login_url(role));
+        match self {
+            Self::Single(redis) => of(redis),
+            Self::Sentinel { nodes, sentinels } => sentinels.url(&of(&nodes[0])),
+            Self::Cluster(cluster) => role.map_or_else(|| cluster.url(), |role| cluster.login_url(role)),
         }
-        for mut replica in self.replicas {
-            replica.stop().await;
+    }
+
+    async fn stop(self) {
+        match self {
+            Self::Single(mut redis) => redis.stop().await,
+            Self::Sentinel { nodes, sentinels } => {
+                // First those who would promote a replica.
+                sentinels.stop().await;
+                for mut node in nodes.into_iter().rev() {
+                    node.stop().await;
+                }
+            }
+            Self::Cluster(cluster) => cluster.stop().await,
         }
-        self.redis.stop().await;
-        self.postgres.stop().await;
     }
 }
 
@@ -270,16 +290,15 @@ impl DevStores {
         }
         let secret = secret(&folder.join("secret"))?;
         let mut postgres = PrivatePostgres::new(&folder.join("postgres"), &secret, Durability::Full)?;
-        let prefix = settings.keys.key_prefix.clone();
-        let redis = PrivateRedis::new(&folder.join("redis"), &secret)?.with_key_prefix(prefix);
         postgres.start().await?;
         let database_url = postgres.create_database(DATABASE).await?;
-        let private = PrivateStores::start(postgres, redis, &folder, settings.topology).await?;
+        let prefix = &settings.keys.key_prefix;
+        let redis = PrivateLive::start(&folder, &secret, prefix, settings.topology).await?;
         Ok(Self {
             database_url,
-            redis_url: private.redis_url(&private.redis.url()),
+            redis_url: redis.url(None),
             folder,
-            private: Some(private),
+            private: Some(PrivateStores { postgres, redis }),
             _lock: Some(lock),
         })
     }
@@ -310,14 +329,15 @@ impl DevStores {
     /// Returns the URL of Redis with the login of this role.
     fn redis_login_url(&self, role: Role) -> String {
         match &self.private {
-            Some(private) => private.redis_url(&private.redis.login_url(role)),
+            Some(private) => private.redis.url(Some(role)),
             None => self.redis_url.clone(),
         }
     }
 
     async fn stop(self) {
-        if let Some(private) = self.private {
-            private.stop().await;
+        if let Some(PrivateStores { mut postgres, redis }) = self.private {
+            redis.stop().await;
+            postgres.stop().await;
         }
     }
 }

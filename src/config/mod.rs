@@ -259,6 +259,8 @@ pub enum Topology {
     Single,
     /// A primary, two replicas and three Sentinels.
     Sentinel,
+    /// A Redis Cluster: three primaries, and a replica of each.
+    Cluster,
 }
 
 /// `tally dev`.

@@ -171,7 +171,7 @@ impl CountReader {
                 })
             }
             // The count was invalidated: the rebuild will have the vote.
-            Some(LiveRead::Rebuilding) | None => Ok(None),
+            Some(LiveRead::Rebuilding | LiveRead::Unavailable) | None => Ok(None),
         }
     }
 
@@ -208,7 +208,7 @@ fn is_still(count: Option<Count>, read: LiveRead) -> bool {
     match read {
         LiveRead::Count(live) => Some(live.count) == count,
         LiveRead::Absent => count.is_none(),
-        LiveRead::Rebuilding | LiveRead::Cold => false,
+        LiveRead::Rebuilding | LiveRead::Cold | LiveRead::Unavailable => false,
     }
 }
 
@@ -278,6 +278,7 @@ async fn current_counts(
             Err(_) => Current::Failed,
         },
         LiveRead::Absent => Current::Saved,
+        LiveRead::Unavailable => Current::Unknown,
     });
     let current = current.collect();
     match exact {

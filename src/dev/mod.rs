@@ -1,5 +1,6 @@
-//! A private Postgres, a private Redis and its Sentinels: for `tally dev`, the tests and the bench.
+//! A private Postgres, a private Redis with its Sentinels, or a private Redis Cluster: for `tally dev`, the tests and the bench.
 
+mod cluster;
 mod postgres;
 mod process;
 mod redis;
@@ -7,6 +8,7 @@ mod sentinels;
 
 use std::path::{Path, PathBuf};
 
+pub use cluster::PrivateCluster;
 pub use postgres::{Durability, PrivatePostgres};
 pub use process::{Process, free_port};
 pub use redis::{PrivateRedis, redis_login_url};

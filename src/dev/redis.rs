@@ -42,6 +42,8 @@ pub struct PrivateRedis {
     settings: Vec<String>,
     /// Whether Sentinels watch it.
     is_watched: bool,
+    /// Whether it is a node of a Redis Cluster.
+    is_of_cluster: bool,
     process: Option<Process>,
 }
 
@@ -71,6 +73,7 @@ impl PrivateRedis {
             variables: Vec::new(),
             settings: Vec::new(),
             is_watched: false,
+            is_of_cluster: false,
             process: None,
         })
     }
@@ -118,6 +121,35 @@ impl PrivateRedis {
         self.settings = watched;
         (self.is_watched, replica.is_watched) = (true, true);
         Ok(replica)
+    }
+
+    /// Makes it a node of a Redis Cluster from its next start on, which talks to other nodes at `bus_port`. `nodes` is its
+    /// file of what it knows of them, which it writes anew when it learns more. Redis 7 or later.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(super) fn set_cluster(
+        &mut self,
+        bus_port: u16,
+        timeout: Duration,
+        nodes: &str,
+    ) -> anyhow::Result<()> {
+        std::fs::create_dir_all(&self.folder)?;
+        std::fs::write(self.folder.join("nodes.conf"), nodes)?;
+        self.is_of_cluster = true;
+        self.settings = vec![
+            "cluster-enabled yes".to_owned(),
+            "cluster-config-file nodes.conf".to_owned(),
+            format!("cluster-port {bus_port}"),
+            format!("cluster-node-timeout {}", timeout.as_millis()),
+            // The buckets of a primary that is gone are served by nobody, and all others are.
+            "cluster-require-full-coverage no".to_owned(),
+            "cluster-allow-replica-migration no".to_owned(),
+            "masteruser replica".to_owned(),
+            format!("masterauth {}", self.secret),
+            "repl-diskless-sync-delay 0".to_owned(),
+        ];
+        Ok(())
     }
 
     /// The password of the user that may do everything.
@@ -188,6 +220,11 @@ impl PrivateRedis {
             command
                 .env("REPLICA_PASSWORD", &self.secret)
                 .env("SENTINEL_PASSWORD", &self.secret);
+        }
+        if self.is_of_cluster {
+            command
+                .env("REPLICA_PASSWORD", &self.secret)
+                .env("REDIS_CLUSTER", "1");
         }
         let mut running = command
             .stdin(Stdio::piped())

@@ -30,7 +30,8 @@ pub struct Report {
     #[serde(skip)]
     pub postgres: Option<Seen<PostgresFacts>>,
     #[serde(skip)]
-    pub redis: Option<Seen<RedisFacts>>,
+    /// Those of each primary of a Redis Cluster.
+    pub redis: Option<Seen<Vec<RedisFacts>>>,
 }
 
 /// What a store says of itself, and when that came, by this machine's clock.
@@ -140,14 +141,21 @@ async fn look_at_postgres(ledger: &WorkerLedger) -> Looked<PostgresFacts> {
     (found, None)
 }
 
-async fn look_at_redis(redis: &Redis) -> Looked<RedisFacts> {
+async fn look_at_redis(redis: &Redis) -> Looked<Vec<RedisFacts>> {
     let unfit = redis.check(Program::Worker).await.err();
     let unfit = unfit.filter(|error| error.is_unfit() || error.is_refusal());
     let mut found: Vec<Finding> = unfit.iter().map(|error| refused("Redis", error)).collect();
     match redis.facts().await {
         Ok(facts) => {
             let at = Moment::now();
-            found.extend(of_redis::findings(&facts, at));
+            for one in &facts {
+                for finding in of_redis::findings(one, at) {
+                    // What is so of all primaries is said once.
+                    if !found.contains(&finding) {
+                        found.push(finding);
+                    }
+                }
+            }
             (found, Some(Seen { facts, at }))
         }
         // The first finding says why.

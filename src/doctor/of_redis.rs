@@ -37,10 +37,25 @@ pub fn findings(facts: &RedisFacts, now: Moment) -> Vec<Finding> {
             "set min-replicas-to-write 1 on every Redis that Sentinels watch (docs/operating/high-availability.md)",
         ));
     }
-    if facts.is_cluster {
+    if facts.is_cluster && !facts.is_cluster_url {
         found.push(Finding::wrong(
-            "this Redis is a node of a cluster",
-            "give Tally a Redis without cluster mode (docs/decisions/redis)",
+            "this Redis is a node of a Redis Cluster",
+            "write redis+cluster:// in REDIS_URL",
+        ));
+    }
+    if facts.is_cluster && facts.replicas == 0 {
+        found.push(Finding::look(
+            "a primary of the Redis Cluster has no replica: while it is gone, its 64ths of the items have no live counts",
+            "add one (redis-cli --cluster add-node … --cluster-slave)",
+        ));
+    }
+    if facts.leaving_buckets > 0 {
+        found.push(Finding::look(
+            format!(
+                "{} of 64 buckets are between two nodes of the Redis Cluster: their items have no live counts",
+                facts.leaving_buckets
+            ),
+            "wait until they have moved; if nobody moves them: redis-cli --cluster fix",
         ));
     }
     if facts.asks_no_password {
@@ -133,6 +148,8 @@ mod tests {
             is_followed: true,
             needs_replicas: true,
             is_cluster: false,
+            is_cluster_url: false,
+            leaving_buckets: 0,
             used_bytes: 10,
             limit_bytes: 100,
             policy: "noeviction".to_owned(),
@@ -169,7 +186,15 @@ mod tests {
             (Level::Look, "min-replicas-to-write 0", |facts| {
                 (facts.needs_replicas, facts.replicas) = (false, 2);
             }),
-            (Level::Wrong, "cluster", |facts| facts.is_cluster = true),
+            (Level::Wrong, "node of a Redis Cluster", |facts| {
+                facts.is_cluster = true;
+            }),
+            (Level::Look, "has no replica", |facts| {
+                (facts.is_cluster, facts.is_cluster_url, facts.replicas) = (true, true, 0);
+            }),
+            (Level::Look, "1 of 64 buckets", |facts| {
+                (facts.is_cluster, facts.is_cluster_url, facts.leaving_buckets) = (true, true, 1);
+            }),
             (Level::Look, "login default", |facts| {
                 facts.is_default_login = true
             }),

@@ -17,12 +17,21 @@ const SENTINEL_PORT: u16 = 26_379;
 /// How a URL with Sentinels looks.
 const SENTINEL_FORM: &str = "redis+sentinel://user:password@host1:26379,host2:26379,host3:26379/name";
 
+/// The most nodes of a Cluster in a URL. They name all others.
+const NODES_LIMIT: usize = 16;
+/// The port of a node whose address has none: that of Redis itself.
+const NODE_PORT: u16 = 6379;
+/// How a URL of a Cluster looks.
+const CLUSTER_FORM: &str = "redis+cluster://user:password@host1:6379,host2:6379,host3:6379";
+
 /// Where Redis is, as its URL says.
 pub(super) enum Address {
     /// This Redis, or something that leads to the primary.
     Redis(Box<ConnectionInfo>),
     /// The primary that Sentinels name.
     Sentinels(Box<SentinelAddress>),
+    /// A Redis Cluster with these nodes and others.
+    Cluster(Vec<ConnectionInfo>),
 }
 
 /// Where the Sentinels are that name the primary.
@@ -35,10 +44,10 @@ pub(super) struct SentinelAddress {
 }
 
 /// Reads a URL: `redis://…` or `rediss://…` for TLS, `redis+sentinel://…` or `rediss+sentinel://…` for a primary that
-/// Sentinels name.
+/// Sentinels name, `redis+cluster://…` or `rediss+cluster://…` for a Redis Cluster.
 ///
 /// # Errors
-/// As [`read_redis`]; also when the hosts, the name or the parameters of Sentinels are wrong.
+/// As [`read_redis`]; also when the hosts, the name or the parameters are wrong.
 pub(super) fn read(redis_url: &str) -> Result<Address, LiveError> {
     let Some((scheme, rest)) = redis_url.split_once("://") else {
         return redis(redis_url);
@@ -46,10 +55,8 @@ pub(super) fn read(redis_url: &str) -> Result<Address, LiveError> {
     match scheme {
         "redis+sentinel" => read_sentinels("redis", rest),
         "rediss+sentinel" => read_sentinels("rediss", rest),
-        "redis+cluster" | "rediss+cluster" => Err(LiveError::WrongUrl(
-            "Tally works with no Redis Cluster yet: give a Redis without cluster mode, or its Sentinels"
-                .to_owned(),
-        )),
+        "redis+cluster" => return read_nodes("redis", rest),
+        "rediss+cluster" => return read_nodes("rediss", rest),
         _ => return redis(redis_url),
     }
     .map(|address| Address::Sentinels(Box::new(address)))
@@ -103,6 +110,41 @@ fn read_sentinels(scheme: &str, rest: &str) -> Result<SentinelAddress, LiveError
         name: name.to_owned(),
         primary: url(list.login, &hosts[0], number)?,
     })
+}
+
+/// Reads what follows `://`: `[user:password@]host[:port][,host[:port]…][/][?parameters]`.
+fn read_nodes(scheme: &str, rest: &str) -> Result<Address, LiveError> {
+    let wrong = |why: &str| LiveError::WrongUrl(format!("{why}; it takes {CLUSTER_FORM}"));
+    let list = HostList::of(rest);
+    if list.after.contains('#') {
+        return Err(wrong("#, and what follows it, is not taken"));
+    }
+    let (path, query) = list.after.split_once('?').unwrap_or((list.after, ""));
+    if !["", "/", "/0"].contains(&path) {
+        return Err(wrong("a Redis Cluster has only the database 0, and no name"));
+    }
+    let hosts = list.read(NODE_PORT, NODES_LIMIT);
+    let hosts = hosts.map_err(|why| wrong(&why.to_string()))?;
+    let nodes = hosts
+        .iter()
+        .map(|(host, port)| read_redis(&format!("{scheme}://{}{host}:{port}/?{query}", list.login)));
+    Ok(Address::Cluster(nodes.collect::<Result<_, _>>()?))
+}
+
+/// How to connect to this host, with the login and the TLS of another one.
+pub(super) fn at(like: &ConnectionInfo, host: String, port: u16) -> ConnectionInfo {
+    let at = match like.addr() {
+        ConnectionAddr::TcpTls {
+            insecure, tls_params, ..
+        } => ConnectionAddr::TcpTls {
+            host,
+            port,
+            insecure: *insecure,
+            tls_params: tls_params.clone(),
+        },
+        _ => ConnectionAddr::Tcp(host, port),
+    };
+    like.clone().set_addr(at)
 }
 
 /// As whom Tally asks Sentinels. They have users and passwords of their own.
@@ -269,7 +311,7 @@ mod tests {
     fn sentinels(url: &str) -> SentinelAddress {
         match read(url).expect("a URL") {
             Address::Sentinels(address) => *address,
-            Address::Redis(_) => panic!("{url} leads to no Sentinels"),
+            Address::Redis(_) | Address::Cluster(_) => panic!("{url} leads to no Sentinels"),
         }
     }
 
@@ -364,7 +406,41 @@ mod tests {
             ("redis+sentinel://h1,::1/x", "a host is missing"),
             ("redis+sentinel://h/x/y", "REDIS_URL"),
             ("redis+sentinel://h/x?sslkey=/x", "write rediss://"),
-            ("redis+cluster://h1,h2", "no Redis Cluster yet"),
+        ] {
+            let said = refusal(url);
+            assert!(
+                said.contains(words) && said.contains("REDIS_URL"),
+                "{url}: {said}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_nodes_of_a_cluster_have_one_login_and_the_port_of_redis_unless_one_is_given() {
+        let Ok(Address::Cluster(nodes)) = read("redis+cluster://ada:secret@h1,h2:7000,[::1]:7001/") else {
+            panic!("no Cluster is read");
+        };
+        let places: Vec<String> = nodes.iter().map(|node| node.addr().to_string()).collect();
+        assert_eq!(places, ["h1:6379", "h2:7000", "::1:7001"]);
+        for node in &nodes {
+            let login = node.redis_settings();
+            assert_eq!(
+                (login.username(), login.password()),
+                (Some("ada"), Some("secret"))
+            );
+        }
+    }
+
+    #[test]
+    fn a_wrong_url_of_a_cluster_is_refused_with_its_form() {
+        for (url, words) in [
+            ("redis+cluster://h1,h2/1", "only the database 0"),
+            ("redis+cluster://h1,h2/name", "only the database 0"),
+            ("redis+cluster://", "a host is missing"),
+            ("redis+cluster://h1,,h2", "a host is missing"),
+            ("redis+cluster://h1:port", "no port"),
+            ("redis+cluster://h1#x", "is not taken"),
+            ("redis+cluster://h1/?sslkey=/x", "write rediss://"),
         ] {
             let said = refusal(url);
             assert!(

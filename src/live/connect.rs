@@ -7,9 +7,11 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ConnectionAddr, InfoDict};
 
-use super::pooled::Pooled;
+use super::any_connection::AnyConnection;
+use super::buckets::Bucket;
+use super::cluster::NodeConnections;
 use super::route::Route;
-use super::{KeyPrefix, LiveError, address};
+use super::{KeyPrefix, Keys, LiveError, address};
 
 /// How long a new connection may take.
 pub const CONNECT_LIMIT: Duration = Duration::from_millis(500);
@@ -22,11 +24,14 @@ pub const WORKER_ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// exact counts and its seed (`votes::SEED_LIMIT`); a batch that takes longer counts again.
 pub const LEASE_LIMIT_MS: u64 = 10_000;
 
+/// The policy of a Redis that drops no keys.
+const NO_EVICTION: &str = "noeviction";
+
 /// Where Redis is, and connections to it. Cheap to clone.
 #[derive(Clone)]
 pub struct Redis {
     route: Arc<Route>,
-    keys: KeyPrefix,
+    keys: Arc<Keys>,
 }
 
 impl Redis {
@@ -38,31 +43,71 @@ impl Redis {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_LIMIT))
             .set_response_timeout(Some(answer_limit));
+        let route = Route::new(address::read(redis_url)?, config)?;
+        let keys = match route.is_cluster() {
+            true => Keys::of_cluster(prefix.clone()),
+            false => Keys::one(prefix.clone()),
+        };
         Ok(Self {
-            route: Arc::new(Route::new(address::read(redis_url)?, config)?),
-            keys: prefix.clone(),
+            route: Arc::new(route),
+            keys: Arc::new(keys),
         })
     }
 
-    /// A new connection outside of the pool. The calling runtime drives it.
-    pub(super) async fn connect(&self) -> Result<MultiplexedConnection, LiveError> {
-        self.route.connect().await
+    /// A new connection outside of the pool, which the calling runtime drives. In a Redis Cluster, a connection over
+    /// connections that are shared.
+    pub(super) async fn connect(&self, bucket: Bucket) -> Result<AnyConnection, LiveError> {
+        self.route.connect(bucket).await
     }
 
-    /// A connection of the pool.
-    pub(super) async fn get(&self) -> Result<Pooled, LiveError> {
-        self.route.get().await
+    /// A new connection outside of the pool to a Redis that is no Cluster. The calling runtime drives it.
+    pub(super) async fn connect_alone(&self) -> Result<MultiplexedConnection, LiveError> {
+        self.route.connect_alone().await
     }
 
-    /// The number of the Redis that is used now. Another number is another Redis: connections that are kept lead to
-    /// the one from before.
-    pub(super) async fn number(&self) -> Result<u64, LiveError> {
-        Ok(self.route.node().await?.number)
+    /// Connections of the caller's own to the nodes of a Redis Cluster; `None`: it is none.
+    pub(super) fn own_connections(&self) -> Option<Arc<NodeConnections>> {
+        self.route.own_connections()
+    }
+
+    /// A connection of the pool, or a connection to the node of a Redis Cluster.
+    pub(super) async fn get(&self, bucket: Bucket) -> Result<AnyConnection, LiveError> {
+        self.route.get(bucket).await
+    }
+
+    /// The number of the Redis that has this bucket now. Another number is another Redis: connections that are kept
+    /// lead to the one from before.
+    pub(super) async fn number(&self, bucket: Bucket) -> Result<u64, LiveError> {
+        self.route.number(bucket).await
+    }
+
+    /// The buckets of each primary.
+    pub(super) async fn primaries(&self) -> Result<Vec<Vec<Bucket>>, LiveError> {
+        self.route.primaries().await
+    }
+
+    /// A connection to each primary.
+    pub(super) async fn get_each(&self) -> Result<Vec<AnyConnection>, LiveError> {
+        let mut connections = Vec::new();
+        for buckets in self.primaries().await? {
+            connections.push(self.get(buckets[0]).await?);
+        }
+        Ok(connections)
+    }
+
+    /// All buckets.
+    pub(super) fn buckets(&self) -> impl ExactSizeIterator<Item = Bucket> + use<> {
+        Bucket::first(self.keys.buckets())
     }
 
     /// Whether Sentinels say which Redis is the primary.
     pub(super) fn has_sentinels(&self) -> bool {
         self.route.is_followed()
+    }
+
+    /// Whether it is a Redis Cluster.
+    pub fn is_cluster(&self) -> bool {
+        self.route.is_cluster()
     }
 
     /// Whether it logs in as `default`.
@@ -89,27 +134,35 @@ impl Redis {
     }
 
     /// The names of Tally's keys.
-    pub(super) fn keys(&self) -> &KeyPrefix {
+    pub(super) fn keys(&self) -> &Keys {
         &self.keys
     }
 
-    /// Whether Redis answers.
+    /// Whether Redis answers, each primary of a Cluster.
     ///
     /// # Errors
     /// When Redis does not answer.
     pub async fn ping(&self) -> Result<(), LiveError> {
-        let mut connection = self.get().await?;
-        Ok(redis::cmd("PING").query_async(&mut connection).await?)
+        for mut connection in self.get_each().await? {
+            redis::cmd("PING").exec_async(&mut connection).await?;
+        }
+        Ok(())
     }
 
     /// What Redis does when its memory is full (`maxmemory-policy`); `None`: it does not say. INFO
-    /// has it too, so the login needs no right to read all settings.
+    /// has it too, so the login needs no right to read all settings. Of a Cluster, what a primary does that evicts.
     pub async fn eviction_policy(&self) -> Result<Option<String>, LiveError> {
-        let mut connection = self.get().await?;
-        let info: InfoDict = redis::cmd("INFO")
-            .arg("memory")
-            .query_async(&mut connection)
-            .await?;
-        Ok(info.get("maxmemory_policy"))
+        let mut policy = None;
+        for mut connection in self.get_each().await? {
+            let info: InfoDict = redis::cmd("INFO")
+                .arg("memory")
+                .query_async(&mut connection)
+                .await?;
+            let of_this: Option<String> = info.get("maxmemory_policy");
+            if policy.as_deref().is_none_or(|known| known == NO_EVICTION) {
+                policy = of_this.or(policy);
+            }
+        }
+        Ok(policy)
     }
 }

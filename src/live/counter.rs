@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use super::{KeyPrefix, LiveError};
+use super::{Keys, LiveError};
 use crate::domain::{Count, ItemId, RedisTime, Revision};
 
 /// The bytes of the numbers.
@@ -175,11 +175,11 @@ impl Counter {
 /// The most counters that one command reads. Redis serves nobody else meanwhile: some 0.1 ms.
 pub(super) const READ_LIMIT_KEYS: usize = 512;
 
-/// Reads the values of these items' counters.
-pub(super) fn read_values(keys: &KeyPrefix, items: &[ItemId]) -> Cmd {
+/// Reads the values of the counters of these items, which are of one bucket.
+pub(super) fn read_values(keys: &Keys, items: &[&ItemId]) -> Cmd {
     let mut command = redis::cmd("MGET");
     for item in items {
-        command.arg(keys.counter(*item));
+        command.arg(keys.counter(**item));
     }
     command
 }

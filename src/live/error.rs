@@ -20,8 +20,8 @@ pub enum LiveError {
     #[error("no connection to Redis (REDIS_URL): {0}")]
     Pool(#[source] PoolError),
     #[error(
-        "REDIS_URL: {0}; it takes redis://user:password@host:port/number, rediss:// for TLS, or \
-         redis+sentinel://user:password@host1,host2,host3/name"
+        "REDIS_URL: {0}; it takes redis://user:password@host:port/number, rediss:// for TLS, \
+         redis+sentinel://user:password@host1,host2,host3/name, or redis+cluster://user:password@host1,host2,host3"
     )]
     Url(#[source] RedisError),
     /// The URL has parameters for TLS, or Sentinels, that are wrong.
@@ -50,9 +50,27 @@ pub enum LiveError {
     /// A failover goes on, or an old primary has not heard of it.
     #[error("the Redis at {0}, which Sentinels in REDIS_URL name as the primary, says that it is none")]
     NotThePrimary(String),
-    /// Connections lead to another Redis than the one that Sentinels name.
-    #[error("the Sentinels in REDIS_URL name another Redis as the primary")]
+    /// Connections lead to another Redis than the one that Sentinels, or the nodes of a Cluster, name.
+    #[error("the Sentinels or nodes in REDIS_URL name another Redis as the primary")]
     PrimaryMoved,
+    #[error(
+        "at {0} is no node of a Redis Cluster, as REDIS_URL says: write redis:// to use that Redis, or \
+         redis+sentinel:// and the addresses of its Sentinels"
+    )]
+    NotACluster(String),
+    #[error(
+        "the login in REDIS_URL may not run CLUSTER NODES at {0}, and nothing else says which node has what; \
+         REDIS_CLUSTER=1 scripts/redis-users has what each program's login needs"
+    )]
+    NoNodesPermission(String),
+    /// Nodes do not agree which of them has a bucket. They do soon.
+    #[error("the nodes of the Redis Cluster in REDIS_URL do not agree yet which of them has which slots")]
+    Moving,
+    /// No node says that it has the slot.
+    #[error(
+        "no node of the Redis Cluster in REDIS_URL has the slot {0}; redis-cli --cluster check shows why"
+    )]
+    NoOwner(u16),
     /// Nothing was sent, not even the login's name.
     #[error("Redis (REDIS_URL) is refused: {0}")]
     Tls(TlsFault),
@@ -83,10 +101,11 @@ pub enum LiveError {
     #[error(
         "the keys {keys}* in this Redis (REDIS_URL) belong to the Tally of database {owner}, not to \
          that of database {us}: give this one another TALLY_KEY_PREFIX or another Redis; if the other \
-         Tally is gone, delete the key {keys}owner"
+         Tally is gone, delete the key {mark}"
     )]
     Owner {
         keys: KeyPrefix,
+        mark: String,
         owner: Owner,
         us: Owner,
     },
@@ -126,6 +145,8 @@ impl LiveError {
             | Self::Permission { .. }
             | Self::UnknownCommands { .. }
             | Self::NotASentinel(_)
+            | Self::NotACluster(_)
+            | Self::NoNodesPermission(_)
             | Self::UnknownPrimary(_) => true,
             Self::NoSentinel { why, .. } => why.is_unfit(),
             Self::Refused(refusal) => refusal.reply().lasts == Lasts::ForEver,
@@ -136,7 +157,7 @@ impl LiveError {
     /// Whether Redis answers, and goes on refusing this login or Tally until someone changes that.
     pub fn is_refusal(&self) -> bool {
         match self {
-            Self::Permission { .. } | Self::UnknownCommands { .. } => true,
+            Self::Permission { .. } | Self::NoNodesPermission(_) | Self::UnknownCommands { .. } => true,
             Self::NoSentinel { why, .. } => why.is_refusal(),
             Self::Refused(refusal) => refusal.reply().lasts != Lasts::AWhile,
             _ => false,

@@ -2,8 +2,9 @@
 //!
 //! Tally does the same after each of them, as after a call without an answer. It never sends the
 //! call again. The items of its votes become suspect, the circuit breaker opens, and the repair
-//! task tries Redis in the background. So no row says what Tally does. Only NOSCRIPT is answered:
-//! the script is loaded, and this call is sent once more, since nothing of it ran.
+//! task tries Redis in the background. So no row says what Tally does. Two are answered, since nothing
+//! of the call ran: after NOSCRIPT the script is loaded, and this call is sent once more; in a Redis
+//! Cluster, after MOVED or ASK the call is sent to the node that it names ([`super::cluster`]).
 //!
 //! docs/operating/redis-errors.md is this table for the operator. `tests/it/stores/redis_errors`
 //! provokes each row.
@@ -140,8 +141,16 @@ const BY_CODE: [ErrorReply; 19] = [
     of_cluster("CROSSSLOT"),
     of_cluster("MOVED"),
     of_cluster("ASK"),
-    of_cluster("TRYAGAIN"),
-    of_cluster("CLUSTERDOWN"),
+    awhile(
+        "TRYAGAIN",
+        "is moving these keys from one node of its Cluster to another",
+        "wait until they have moved; if nobody moves them any more: redis-cli --cluster fix",
+    ),
+    awhile(
+        "CLUSTERDOWN",
+        "is a node of a Cluster in which slots are served by nobody",
+        "bring its nodes back, and look with redis-cli --cluster check",
+    ),
 ];
 
 /// The rows of `ERR`, in the words of Redis 6 and 7.
@@ -198,7 +207,7 @@ const fn of_cluster(code: &'static str) -> ErrorReply {
         ran: Ran::Nothing,
         lasts: Lasts::ForEver,
         means: "is a node of a Redis Cluster",
-        remedy: "give Tally a Redis that is none",
+        remedy: "write redis+cluster:// in REDIS_URL",
     }
 }
 

@@ -2,10 +2,12 @@
 
 use redis::InfoDict;
 
+use super::any_connection::AnyConnection;
+use super::cluster::OwnSlots;
 use super::{LiveError, Redis};
 use crate::domain::Moment;
 
-/// What INFO says of a Redis. `None`: it does not say.
+/// What INFO says of a Redis, or of a primary of a Redis Cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedisFacts {
     pub version: String,
@@ -18,7 +20,12 @@ pub struct RedisFacts {
     pub is_followed: bool,
     /// Whether it takes writes only while replicas follow it (`min-replicas-to-write`).
     pub needs_replicas: bool,
+    /// Whether it is a node of a Redis Cluster.
     pub is_cluster: bool,
+    /// Whether the URL says so.
+    pub is_cluster_url: bool,
+    /// Of Tally's slots in a Cluster, those that this node is handing over to another one.
+    pub leaving_buckets: usize,
     pub used_bytes: u64,
     /// 0: no limit.
     pub limit_bytes: u64,
@@ -39,14 +46,27 @@ pub struct RedisFacts {
 }
 
 impl Redis {
-    /// What INFO and TIME say.
+    /// What INFO and TIME say, of each primary of a Cluster.
     ///
     /// # Errors
     /// When Redis is unavailable, or this login may not ask.
-    pub async fn facts(&self) -> Result<RedisFacts, LiveError> {
-        let mut connection = self.get().await?;
+    pub async fn facts(&self) -> Result<Vec<RedisFacts>, LiveError> {
+        let mut facts = Vec::new();
+        for connection in self.get_each().await? {
+            facts.push(self.facts_of(connection).await?);
+        }
+        Ok(facts)
+    }
+
+    async fn facts_of(&self, mut connection: AnyConnection) -> Result<RedisFacts, LiveError> {
         let info: InfoDict = redis::cmd("INFO").query_async(&mut connection).await?;
         let (seconds, micros): (i64, i64) = redis::cmd("TIME").query_async(&mut connection).await?;
+        let leaving_buckets = if self.is_cluster() {
+            let own = OwnSlots::ask(&mut connection).await?;
+            self.buckets().filter(|bucket| own.is_leaving(*bucket)).count()
+        } else {
+            0
+        };
         let text = |name: &str| info.get::<String>(name);
         let number = |name: &str| info.get::<u64>(name).unwrap_or_default();
         let is = |name: &str, good: &str| text(name).is_none_or(|value| value == good);
@@ -59,6 +79,8 @@ impl Redis {
             // It is there only while the setting is above 0.
             needs_replicas: text("min_slaves_good_slaves").is_some(),
             is_cluster: number("cluster_enabled") == 1,
+            is_cluster_url: self.is_cluster(),
+            leaving_buckets,
             used_bytes: number("used_memory"),
             limit_bytes: number("maxmemory"),
             policy: text("maxmemory_policy").unwrap_or_default(),

@@ -23,8 +23,11 @@ impl Redis {
     /// # Errors
     /// When it is not ([`LiveError::is_unfit`]).
     pub async fn check(&self, program: Program) -> Result<(), LiveError> {
-        let mut connection = self.get().await?;
-        permissions::check(&mut connection, self.keys(), program).await
+        for buckets in self.primaries().await? {
+            let mut connection = self.get(buckets[0]).await?;
+            permissions::check(&mut connection, self.keys(), buckets[0], program).await?;
+        }
+        Ok(())
     }
 }
 

@@ -6,7 +6,7 @@
 //! | `<prefix>{<item id>}` | string | an item's counter, see [`super::counter`] |
 //! | `<prefix>epoch` | string | the known epoch: the one that the counters belong to |
 //! | `<prefix>entering:<nonce>` | string | the mark of a worker that is entering an epoch |
-//! | `<prefix>moved` | string | a token of the server that followed Sentinels to this Redis last, and may have counted on another one until then. It is a part of the epoch |
+//! | `<prefix>moved` | string | a token of the server that followed Sentinels, or the slots of a Cluster, to this Redis last, and may have counted on another one until then. It is a part of the epoch |
 //! | `<prefix>unsaved` | set | the index: the keys of the items with an unsaved live count or a rebuild request |
 //! | `<prefix>cold` | string | a token: there were votes on cold items, and the saved counts may not have them yet. Each batch with such a vote sets another |
 //! | `<prefix>unsaved_scan` | string | the cursor of the scan over the index that several workers share |
@@ -14,6 +14,10 @@
 //! | `<prefix>owner` | string | the owner's mark: which Tally the keys belong to, see [`super::owner`] |
 //! | `<prefix>throttle:<by>:<interval>s:<of whom>` | string | how many attempts a window of a [throttle](crate::domain::Throttle) has taken |
 //! | `<prefix>probe` | string | nothing: it is written and deleted at once, see [`super::probe`] |
+//!
+//! In a Redis Cluster each [bucket](super::buckets) has all of these keys, with its hash tag behind the prefix:
+//! `<prefix>{<tag>}<item id>` is a counter, `<prefix>{<tag>}unsaved` the index of the bucket's items. The cursor `scan` is
+//! in the lowest bucket of a primary, for all keys of that primary; all windows of throttles are in the first bucket.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,6 +26,7 @@ use std::time::Duration;
 
 use redis::{RedisWrite, ToRedisArgs};
 
+use super::buckets::{BUCKETS, Bucket};
 use crate::domain::{ItemId, Throttle, ThrottledBy};
 
 /// What every key of one Tally begins with: 1 to [`KeyPrefix::LIMIT_BYTES`] letters, digits
@@ -39,67 +44,118 @@ impl KeyPrefix {
     pub const LIMIT_BYTES: usize = 32;
     /// The default of `TALLY_KEY_PREFIX`.
     pub const DEFAULT: &str = "tally:";
+}
 
-    /// An item's counter. The braces are a Redis Cluster's hash tag: all keys of an item would be
-    /// in one slot.
+/// The names of all keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keys {
+    prefix: KeyPrefix,
+    is_cluster: bool,
+}
+
+impl Keys {
+    /// Those in a Redis that is no Cluster.
+    pub fn one(prefix: KeyPrefix) -> Self {
+        Self {
+            prefix,
+            is_cluster: false,
+        }
+    }
+
+    /// Those in a Redis Cluster.
+    pub fn of_cluster(prefix: KeyPrefix) -> Self {
+        Self {
+            prefix,
+            is_cluster: true,
+        }
+    }
+
+    /// What all begin with.
+    pub fn prefix(&self) -> &KeyPrefix {
+        &self.prefix
+    }
+
+    /// How many buckets there are.
+    pub(super) fn buckets(&self) -> u8 {
+        if self.is_cluster { BUCKETS } else { 1 }
+    }
+
+    /// The bucket that has all keys of this item.
+    pub(super) fn bucket_of(&self, item: ItemId) -> Bucket {
+        if self.is_cluster {
+            Bucket::of(item)
+        } else {
+            Bucket::FIRST
+        }
+    }
+
+    /// An item's counter. Without a Cluster, the braces would be a hash tag: all keys of an item would be in one slot.
     pub fn counter(&self, item: ItemId) -> CounterKey<'_> {
-        CounterKey { prefix: self, item }
+        CounterKey { keys: self, item }
     }
 
     /// All counters, for SCAN's MATCH. No character of a prefix has a meaning in a pattern.
-    pub fn counters_pattern(&self) -> String {
-        format!("{}{{*}}", self.0)
+    pub(super) fn counters_pattern(&self) -> String {
+        format!("{}{{*}}{}", self.prefix, if self.is_cluster { "*" } else { "" })
+    }
+
+    fn own(&self, bucket: Bucket, name: &str) -> String {
+        if self.is_cluster {
+            format!("{}{{{}}}{name}", self.prefix, bucket.tag())
+        } else {
+            format!("{}{name}", self.prefix)
+        }
     }
 
     /// The known epoch.
-    pub fn epoch(&self) -> String {
-        format!("{}epoch", self.0)
+    pub(super) fn epoch(&self, bucket: Bucket) -> String {
+        self.own(bucket, "epoch")
     }
 
     /// The token of the server that came to this Redis last, from another one.
-    pub fn moved(&self) -> String {
-        format!("{}moved", self.0)
+    pub(super) fn moved(&self, bucket: Bucket) -> String {
+        self.own(bucket, "moved")
     }
 
     /// The mark of a worker that is entering an epoch.
-    pub fn entering(&self, nonce: &str) -> String {
-        format!("{}entering:{nonce}", self.0)
+    pub(super) fn entering(&self, bucket: Bucket, nonce: &str) -> String {
+        self.own(bucket, &format!("entering:{nonce}"))
     }
 
     /// The index of items with an unsaved live count or a rebuild request.
-    pub fn unsaved(&self) -> String {
-        format!("{}unsaved", self.0)
+    pub(super) fn unsaved(&self, bucket: Bucket) -> String {
+        self.own(bucket, "unsaved")
     }
 
     /// The token that says that saved counts may lack votes on cold items.
-    pub fn cold(&self) -> String {
-        format!("{}cold", self.0)
+    pub(super) fn cold(&self, bucket: Bucket) -> String {
+        self.own(bucket, "cold")
     }
 
     /// The cursor of the scan over the index that several workers share.
-    pub fn unsaved_scan(&self) -> String {
-        format!("{}unsaved_scan", self.0)
+    pub(super) fn unsaved_scan(&self, bucket: Bucket) -> String {
+        self.own(bucket, "unsaved_scan")
     }
 
     /// The cursor of the scan over all counters that several workers share.
-    pub fn scan(&self) -> String {
-        format!("{}scan", self.0)
+    pub(super) fn scan(&self, bucket: Bucket) -> String {
+        self.own(bucket, "scan")
     }
 
     /// The owner's mark.
-    pub fn owner(&self) -> String {
-        format!("{}owner", self.0)
+    pub(super) fn owner(&self, bucket: Bucket) -> String {
+        self.own(bucket, "owner")
     }
 
     /// The key that is written and deleted at once, to see whether Redis takes writes.
-    pub fn probe(&self) -> String {
-        format!("{}probe", self.0)
+    pub(super) fn probe(&self, bucket: Bucket) -> String {
+        self.own(bucket, "probe")
     }
 
-    /// A window of a throttle. For a voter or an address, it shows only a hash.
-    pub fn throttle(&self, throttle: &Throttle, of: u128) -> ThrottleKey<'_> {
+    /// A window of a throttle, in the first bucket. For a voter or an address, it shows only a hash.
+    pub(super) fn throttle(&self, throttle: &Throttle, of: u128) -> ThrottleKey<'_> {
         ThrottleKey {
-            prefix: self,
+            keys: self,
             by: throttle.by,
             interval: throttle.interval,
             of,
@@ -108,8 +164,13 @@ impl KeyPrefix {
 
     /// The item of a counter's key; `None`: any other key.
     pub fn item_of(&self, key: &str) -> Option<ItemId> {
-        let id = key.strip_prefix(&*self.0)?.strip_prefix('{')?;
-        id.strip_suffix('}')?.parse().ok()
+        let braced = key.strip_prefix(&*self.prefix.0)?.strip_prefix('{')?;
+        if !self.is_cluster {
+            return braced.strip_suffix('}')?.parse().ok();
+        }
+        let (tag, id) = braced.split_once('}')?;
+        let item = id.parse().ok()?;
+        (Bucket::of(item).tag() == tag).then_some(item)
     }
 }
 
@@ -140,16 +201,21 @@ impl FromStr for KeyPrefix {
     }
 }
 
-/// The key of an item's counter: `<prefix>{<item id>}`.
+/// The key of an item's counter: `<prefix>{<item id>}`, or `<prefix>{<tag>}<item id>`.
 #[derive(Clone, Copy, Debug)]
 pub struct CounterKey<'a> {
-    prefix: &'a KeyPrefix,
+    keys: &'a Keys,
     item: ItemId,
 }
 
 impl fmt::Display for CounterKey<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}{{{}}}", self.prefix, self.item)
+        let (prefix, item) = (&self.keys.prefix, self.item);
+        if self.keys.is_cluster {
+            write!(out, "{prefix}{{{}}}{item}", Bucket::of(item).tag())
+        } else {
+            write!(out, "{prefix}{{{item}}}")
+        }
     }
 }
 
@@ -166,7 +232,7 @@ impl redis::ToSingleRedisArg for CounterKey<'_> {}
 /// The key of a window of a throttle.
 #[derive(Clone, Copy, Debug)]
 pub struct ThrottleKey<'a> {
-    prefix: &'a KeyPrefix,
+    keys: &'a Keys,
     by: ThrottledBy,
     interval: Duration,
     of: u128,
@@ -175,7 +241,8 @@ pub struct ThrottleKey<'a> {
 impl fmt::Display for ThrottleKey<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (by, seconds) = (self.by.name(), self.interval.as_secs());
-        write!(out, "{}throttle:{by}:{seconds}s:{:x}", self.prefix, self.of)
+        let own = self.keys.own(Bucket::FIRST, "throttle");
+        write!(out, "{own}:{by}:{seconds}s:{:x}", self.of)
     }
 }
 
@@ -197,7 +264,7 @@ mod tests {
 
     #[test]
     fn only_a_counters_key_names_an_item() {
-        let keys = KeyPrefix::default();
+        let keys = Keys::one(KeyPrefix::default());
         let item = ItemId::new(42).expect("positive");
         assert_eq!(keys.counter(item).to_string(), "tally:{42}");
         assert_eq!(keys.item_of("tally:{42}"), Some(item));
@@ -216,11 +283,31 @@ mod tests {
     }
 
     #[test]
+    fn in_a_cluster_all_keys_of_a_bucket_have_its_tag() {
+        let keys = Keys::of_cluster(KeyPrefix::default());
+        let item = ItemId::new(65).expect("positive");
+        assert_eq!(keys.counter(item).to_string(), "tally:{I4}65");
+        assert_eq!(keys.unsaved(Bucket::of(item)), "tally:{I4}unsaved");
+        assert_eq!(keys.item_of("tally:{I4}65"), Some(item));
+        for key in [
+            "tally:{mm}65",
+            "tally:{65}",
+            "tally:{I4}",
+            "tally:{I4}unsaved",
+            "tally:{I4}065x",
+        ] {
+            assert_eq!(keys.item_of(key), None, "{key}");
+        }
+    }
+
+    #[test]
     fn two_tallys_share_no_counter_even_if_one_prefix_begins_with_the_other() {
-        let (short, long) = (prefix("a:"), prefix("a:a:"));
-        let item = ItemId::new(7).expect("positive");
-        assert_eq!(short.item_of(&long.counter(item).to_string()), None);
-        assert_eq!(long.item_of(&short.counter(item).to_string()), None);
+        for keys in [Keys::one, Keys::of_cluster] {
+            let (short, long) = (keys(prefix("a:")), keys(prefix("a:a:")));
+            let item = ItemId::new(7).expect("positive");
+            assert_eq!(short.item_of(&long.counter(item).to_string()), None);
+            assert_eq!(long.item_of(&short.counter(item).to_string()), None);
+        }
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! The owner's mark: which Tally the keys with this prefix belong to. If two Tallys used the same
 //! keys, each would find the other's epoch there, and invalidate all counts for ever.
 
+use futures_util::future::join_all;
 use redis::aio::ConnectionLike;
 
-use super::{KeyPrefix, LiveError, Redis};
+use super::buckets::Bucket;
+use super::{Keys, LiveError, Redis};
 use crate::domain::Owner;
 
 impl Redis {
@@ -13,18 +15,37 @@ impl Redis {
     /// # Errors
     /// When the keys belong to another Tally.
     pub async fn claim(&self, owner: &Owner) -> Result<(), LiveError> {
-        let mut connection = self.get().await?;
-        claim(&mut connection, self.keys(), owner).await
+        let claims = join_all(self.buckets().map(|bucket| self.claim_bucket(bucket, owner))).await;
+        // That a node is gone says less than that its keys are another Tally's.
+        let mut failure = Ok(());
+        for claim in claims {
+            match claim {
+                Err(error) if error.is_unfit() => return Err(error),
+                Err(error) => failure = Err(error),
+                Ok(()) => {}
+            }
+        }
+        failure
+    }
+
+    /// The same for the keys of one bucket.
+    ///
+    /// # Errors
+    /// As [`Redis::claim`].
+    pub(super) async fn claim_bucket(&self, bucket: Bucket, owner: &Owner) -> Result<(), LiveError> {
+        let mut connection = self.get(bucket).await?;
+        claim(&mut connection, self.keys(), bucket, owner).await
     }
 }
 
-/// Like [`Redis::claim`], over this connection.
+/// Like [`Redis::claim`], over this connection, for the keys of one bucket.
 pub(super) async fn claim(
     connection: &mut impl ConnectionLike,
-    keys: &KeyPrefix,
+    keys: &Keys,
+    bucket: Bucket,
     owner: &Owner,
 ) -> Result<(), LiveError> {
-    let key = keys.owner();
+    let key = keys.owner(bucket);
     let mut mark: Option<String> = redis::cmd("GET").arg(&key).query_async(connection).await?;
     if mark.is_none() {
         // If several come at once, one of them sets it.
@@ -38,7 +59,8 @@ pub(super) async fn claim(
     }
     match mark.as_deref().map(Owner::of_mark) {
         Some(other) if other.id != owner.id => Err(LiveError::Owner {
-            keys: keys.clone(),
+            keys: keys.prefix().clone(),
+            mark: key,
             owner: other,
             us: owner.clone(),
         }),

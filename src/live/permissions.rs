@@ -4,10 +4,10 @@
 use redis::aio::ConnectionLike;
 use redis::{Cmd, RedisError, Value};
 
+use super::buckets::Bucket;
 use super::error_replies::Refusal;
 use super::scripts::{self, text};
-use super::{KeyPrefix, LiveError};
-use crate::domain::ItemId;
+use super::{KeyPrefix, Keys, LiveError};
 use crate::telemetry::Program;
 
 /// What both programs' scripts run, with arguments that fit. All of it is tried on one key, so the
@@ -26,7 +26,7 @@ fn in_scripts(program: Program) -> impl Iterator<Item = &'static str> {
 }
 
 /// The commands that a program runs outside its scripts only. They change nothing.
-fn beside_scripts(program: Program, keys: &KeyPrefix) -> Vec<(&'static str, Cmd)> {
+fn beside_scripts(program: Program, keys: &Keys, bucket: Bucket) -> Vec<(&'static str, Cmd)> {
     let command = |words: &[&str]| {
         let mut command = Cmd::new();
         for word in words {
@@ -34,7 +34,7 @@ fn beside_scripts(program: Program, keys: &KeyPrefix) -> Vec<(&'static str, Cmd)
         }
         command
     };
-    let probe = keys.probe();
+    let probe = keys.probe(bucket);
     let mut commands = vec![
         ("PING", command(&["PING"])),
         ("UNWATCH", command(&["UNWATCH"])),
@@ -43,6 +43,11 @@ fn beside_scripts(program: Program, keys: &KeyPrefix) -> Vec<(&'static str, Cmd)
             command(&["SCRIPT", "LOAD", scripts::PERMISSIONS.code()]),
         ),
     ];
+    if keys.buckets() > 1 {
+        commands.push(("CLUSTER NODES", command(&["CLUSTER", "NODES"])));
+        // It is for the next command, which is none of a slot that moves.
+        commands.push(("ASKING", command(&["ASKING"])));
+    }
     if let Program::Worker = program {
         commands.extend([
             ("INFO", command(&["INFO", "server"])),
@@ -60,10 +65,11 @@ fn beside_scripts(program: Program, keys: &KeyPrefix) -> Vec<(&'static str, Cmd)
 /// When it may not: the error names what is missing. When Redis is unavailable.
 pub(super) async fn check(
     connection: &mut impl ConnectionLike,
-    keys: &KeyPrefix,
+    keys: &Keys,
+    bucket: Bucket,
     program: Program,
 ) -> Result<(), LiveError> {
-    let (names, commands): (Vec<_>, Vec<_>) = beside_scripts(program, keys).into_iter().unzip();
+    let (names, commands): (Vec<_>, Vec<_>) = beside_scripts(program, keys, bucket).into_iter().unzip();
     let replies = scripts::send(connection, commands.into_iter()).await?;
     let mut missing = Missing::default();
     for (name, reply) in names.into_iter().zip(replies) {
@@ -74,23 +80,17 @@ pub(super) async fn check(
         }
     }
     let tried: Vec<&str> = in_scripts(program).collect();
-    // A script's call has counters of several items. A Redis Cluster, even of one node, refuses
-    // that: these two are in different slots.
-    let mut all_keys = vec![keys.probe()];
-    all_keys.extend(
-        // No item has these ids.
-        [i64::MAX - 1, i64::MAX]
-            .into_iter()
-            .filter_map(ItemId::new)
-            .map(|item| keys.counter(item).to_string()),
-    );
+    // A script's call has counters of several items. Unless the URL says that it is a Redis Cluster, one, even of one
+    // node, refuses that: these two are in different slots.
+    let mut all_keys = vec![keys.probe(bucket)];
+    all_keys.extend(bucket.no_items().map(|item| keys.counter(item).to_string()));
     let all_keys: Vec<&str> = all_keys.iter().map(String::as_str).collect();
     let called = scripts::PERMISSIONS
         .call_once(connection, &all_keys, &tried)
         .await;
     match called {
         Err(LiveError::Refused(refusal)) if missing.note("EVALSHA", &refusal) => {}
-        Err(error) => return missing.or(keys, program).and(Err(error)),
+        Err(error) => return missing.or(keys.prefix(), program).and(Err(error)),
         Ok(reply) => match &reply {
             Value::Array(words) if words.first().and_then(text) == Some("REFUSED") => {
                 for word in words.iter().skip(1).filter_map(text) {
@@ -104,7 +104,7 @@ pub(super) async fn check(
             _ => return Err(scripts::PERMISSIONS.unexpected(reply)),
         },
     }
-    missing.or(keys, program)
+    missing.or(keys.prefix(), program)
 }
 
 /// What a login lacks.
@@ -223,16 +223,26 @@ mod tests {
                 .find(|line| line.starts_with(&format!("user {user} ")))
                 .expect(user);
             let (_, allowed) = line.split_once(" -@all ").expect("nothing first");
-            let allowed: BTreeSet<String> = allowed.split(' ').map(str::to_owned).collect();
-            let keys = KeyPrefix::default();
-            let beside = beside_scripts(program, &keys)
-                .into_iter()
-                .map(|(name, _)| name.to_owned());
-            let needed = tried(program).into_iter().chain(beside);
-            let needed = needed.chain(["EVALSHA".to_owned()]);
-            let needed = needed.map(|name| format!("+{}", name.to_lowercase().replace(' ', "|")));
-            let needed: BTreeSet<String> = needed.collect();
-            assert_eq!(allowed, needed, "{user}");
+            let of_cluster = USERS
+                .split('\'')
+                .find(|text| text.contains("+asking"))
+                .expect("a line");
+            let prefix = KeyPrefix::default;
+            for (keys, more) in [
+                (Keys::one(prefix()), ""),
+                (Keys::of_cluster(prefix()), of_cluster),
+            ] {
+                let allowed = allowed.replace("$cluster", more);
+                let allowed: BTreeSet<String> = allowed.split(' ').map(str::to_owned).collect();
+                let beside = beside_scripts(program, &keys, Bucket::FIRST)
+                    .into_iter()
+                    .map(|(name, _)| name.to_owned());
+                let needed = tried(program).into_iter().chain(beside);
+                let needed = needed.chain(["EVALSHA".to_owned()]);
+                let needed = needed.map(|name| format!("+{}", name.to_lowercase().replace(' ', "|")));
+                let needed: BTreeSet<String> = needed.collect();
+                assert_eq!(allowed, needed, "{user}");
+            }
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Which Redis is used: the one in the URL, or the primary that Sentinels name.
+//! Which Redis is used: the one in the URL, the primary that Sentinels name, or the node of a Redis Cluster that has the
+//! bucket.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,6 +10,9 @@ use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, Redis
 use tokio::time::{Instant, timeout};
 
 use super::address::Address;
+use super::any_connection::AnyConnection;
+use super::buckets::Bucket;
+use super::cluster::{Cluster, NodeConnections};
 use super::scripts::field;
 use super::sentinels::Sentinels;
 use super::{LiveError, pooled::Pooled};
@@ -36,6 +40,12 @@ enum How {
     Fixed(Arc<Node>),
     /// The primary that Sentinels name.
     Followed(Box<Followed>),
+    /// The node that has the bucket.
+    Cluster {
+        cluster: Arc<Cluster>,
+        /// Those of whoever has no connections of its own.
+        connections: Arc<NodeConnections>,
+    },
 }
 
 struct Followed {
@@ -55,11 +65,11 @@ struct Known {
 }
 
 /// A Redis, and a pool of connections to it.
-pub(super) struct Node {
+struct Node {
     client: Client,
     pool: Pool,
     /// Counts the primaries that this program has followed. The first has 1.
-    pub number: u64,
+    number: u64,
     /// Whether Sentinels have named it. A new connection then asks whether it is so.
     is_named: bool,
 }
@@ -73,6 +83,11 @@ impl Route {
                 known: Mutex::default(),
                 asking: tokio::sync::Mutex::default(),
             })),
+            Address::Cluster(nodes) => {
+                let cluster = Arc::new(Cluster::new(nodes, config.clone()));
+                let connections = NodeConnections::new(Arc::clone(&cluster));
+                How::Cluster { cluster, connections }
+            }
         };
         Ok(Self { how, config })
     }
@@ -82,7 +97,13 @@ impl Route {
         match &self.how {
             How::Fixed(node) => node.client.get_connection_info(),
             How::Followed(followed) => followed.sentinels.login(),
+            How::Cluster { cluster, .. } => cluster.login(),
         }
+    }
+
+    /// Whether it is a Redis Cluster.
+    pub fn is_cluster(&self) -> bool {
+        matches!(self.how, How::Cluster { .. })
     }
 
     /// Whether Sentinels say which Redis is used.
@@ -90,20 +111,65 @@ impl Route {
         matches!(self.how, How::Followed(_))
     }
 
-    /// The Redis that is used now.
+    /// The Redis that is used now; `None`: the nodes of a Redis Cluster are.
     ///
     /// # Errors
     /// When Sentinels are to say it, and none ever has.
-    pub async fn node(&self) -> Result<Arc<Node>, LiveError> {
+    async fn node(&self) -> Result<Option<Arc<Node>>, LiveError> {
         match &self.how {
-            How::Fixed(node) => Ok(Arc::clone(node)),
-            How::Followed(followed) => followed.node(&self.config).await,
+            How::Fixed(node) => Ok(Some(Arc::clone(node))),
+            How::Followed(followed) => followed.node(&self.config).await.map(Some),
+            How::Cluster { .. } => Ok(None),
         }
     }
 
-    /// A new connection. The calling runtime drives it.
-    pub async fn connect(&self) -> Result<MultiplexedConnection, LiveError> {
-        let node = self.node().await?;
+    /// Counts the Redises that this program has seen to have this bucket. The first has 1.
+    ///
+    /// # Errors
+    /// When it is not known.
+    pub async fn number(&self, bucket: Bucket) -> Result<u64, LiveError> {
+        match &self.how {
+            How::Fixed(node) => Ok(node.number),
+            How::Followed(followed) => Ok(followed.node(&self.config).await?.number),
+            How::Cluster { cluster, .. } => Ok(cluster.owner(bucket).await?.number),
+        }
+    }
+
+    /// The buckets of each primary, in order. The lowest ones come first.
+    ///
+    /// # Errors
+    /// When it is not known.
+    pub async fn primaries(&self) -> Result<Vec<Vec<Bucket>>, LiveError> {
+        match &self.how {
+            How::Fixed(_) | How::Followed(_) => Ok(vec![vec![Bucket::FIRST]]),
+            How::Cluster { cluster, .. } => cluster.primaries().await,
+        }
+    }
+
+    /// Connections of the caller's own to the nodes of a Redis Cluster; `None`: it is none.
+    pub fn own_connections(&self) -> Option<Arc<NodeConnections>> {
+        match &self.how {
+            How::Fixed(_) | How::Followed(_) => None,
+            How::Cluster { cluster, .. } => Some(NodeConnections::new(Arc::clone(cluster))),
+        }
+    }
+
+    /// A new connection, which the calling runtime drives; or a connection to the node of a Redis Cluster.
+    pub async fn connect(&self, bucket: Bucket) -> Result<AnyConnection, LiveError> {
+        if let How::Cluster { connections, .. } = &self.how {
+            return connections
+                .current(bucket)
+                .await
+                .map(|connection| AnyConnection::Bucket(Box::new(connection)));
+        }
+        self.connect_alone().await.map(AnyConnection::Own)
+    }
+
+    /// A new connection to the only Redis there is. The calling runtime drives it.
+    pub async fn connect_alone(&self) -> Result<MultiplexedConnection, LiveError> {
+        let Some(node) = self.node().await? else {
+            return Err(LiveError::Unavailable);
+        };
         let connected = node.connect(&self.config).await;
         if connected.is_err() {
             self.ask_again();
@@ -111,14 +177,16 @@ impl Route {
         connected
     }
 
-    /// A connection of the pool.
-    pub async fn get(&self) -> Result<Pooled, LiveError> {
-        let node = self.node().await?;
+    /// A connection of the pool, or a connection to the node of a Redis Cluster.
+    pub async fn get(&self, bucket: Bucket) -> Result<AnyConnection, LiveError> {
+        let Some(node) = self.node().await? else {
+            return self.connect(bucket).await;
+        };
         let got = node.get().await;
         if got.is_err() {
             self.ask_again();
         }
-        got
+        got.map(AnyConnection::Pooled)
     }
 
     /// A connection failed: whoever comes next asks Sentinels again.

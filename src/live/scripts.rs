@@ -8,7 +8,8 @@ use std::sync::LazyLock;
 use redis::aio::ConnectionLike;
 use redis::{Cmd, FromRedisValue, Pipeline, ToRedisArgs, Value, from_redis_value};
 
-use super::{KeyPrefix, LiveError};
+use super::buckets::Bucket;
+use super::{Keys, LiveError};
 use crate::domain::{ItemId, Revision};
 
 /// A script of `lua/`. The header of its file is its contract.
@@ -17,7 +18,7 @@ pub struct Script {
     code: &'static str,
     hash: LazyLock<String>,
     /// The key behind those of the counters.
-    last_key: Option<fn(&KeyPrefix) -> String>,
+    last_key: Option<fn(&Keys, Bucket) -> String>,
 }
 
 macro_rules! scripts {
@@ -49,7 +50,7 @@ const fn last(names: &[&'static str]) -> &'static str {
 
 // Those that read or write counters begin with `counter`.
 scripts! {
-    COUNT = "counter" "count", last key KeyPrefix::cold;
+    COUNT = "counter" "count", last key Keys::cold;
     SEED = "counter" "seed";
     MARK_SAVED = "counter" "mark_saved";
     EXPIRE = "counter" "expire";
@@ -70,10 +71,9 @@ scripts! {
 pub const CALL_LIMIT_KEYS: usize = 256;
 
 impl Script {
-    /// Calls this script for the counters of all `entries`. The first key is the index of unsaved
-    /// counters, followed by those of the entries' items, and by the script's last key, if it has one. The
-    /// arguments come in the order of the
-    /// script's header: those that are `shared`, then the `own` of each entry. Returns a reply for
+    /// Calls this script for the counters of all `entries`, whose items are of this bucket. The first key is the index of
+    /// unsaved counters, followed by those of the entries' items, and by the script's last key, if it has one. The
+    /// arguments come in the order of the script's header: those that are `shared`, then the `own` of each entry. Returns a reply for
     /// each entry, in order. If Redis refused a call because it did not know the script, the script
     /// is loaded and this call is sent again, and no other.
     ///
@@ -83,8 +83,9 @@ impl Script {
     pub async fn call<Entry>(
         &self,
         connection: &mut impl ConnectionLike,
-        keys: &KeyPrefix,
-        entries: &[Entry],
+        keys: &Keys,
+        bucket: Bucket,
+        entries: &[&Entry],
         item: impl Fn(&Entry) -> ItemId,
         shared: impl Fn(&mut Cmd),
         own: impl Fn(&mut Cmd, &Entry),
@@ -97,12 +98,12 @@ impl Script {
         let command = |at: usize| {
             let entries = entries_of(at);
             let mut command = self.command(1 + entries.len() + usize::from(self.last_key.is_some()));
-            command.arg(keys.unsaved());
+            command.arg(keys.unsaved(bucket));
             for entry in entries {
                 command.arg(keys.counter(item(entry)));
             }
             if let Some(last_key) = self.last_key {
-                command.arg(last_key(keys));
+                command.arg(last_key(keys, bucket));
             }
             shared(&mut command);
             for entry in entries {
@@ -243,7 +244,7 @@ pub(super) fn field<T: FromRedisValue>(reply: Value, name: &str) -> Option<T> {
     from_redis_value(fields.remove(name)?).ok()
 }
 
-/// Invalidates items, over the worker's or the server's connection. An item that is given with a
+/// Invalidates items of one bucket, over the worker's or the server's connection. An item that is given with a
 /// revision is left alone if its count has another one. Returns for each item, in order, whether it
 /// was invalidated.
 ///
@@ -251,13 +252,15 @@ pub(super) fn field<T: FromRedisValue>(reply: Value, name: &str) -> Option<T> {
 /// When Redis is unavailable. Each of the items may have been invalidated.
 pub(super) async fn invalidate(
     connection: &mut impl ConnectionLike,
-    keys: &KeyPrefix,
-    items: &[(ItemId, Option<Revision>)],
+    keys: &Keys,
+    bucket: Bucket,
+    items: &[&(ItemId, Option<Revision>)],
 ) -> Result<Vec<bool>, LiveError> {
     let replies = INVALIDATE
         .call(
             connection,
             keys,
+            bucket,
             items,
             |(item, _)| *item,
             |_| {},

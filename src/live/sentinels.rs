@@ -4,12 +4,10 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisError, Value, from_redis_value,
-};
+use redis::{AsyncConnectionConfig, Client, ConnectionInfo, RedisError, Value, from_redis_value};
 
 use super::LiveError;
-use super::address::SentinelAddress;
+use super::address::{SentinelAddress, at};
 use super::scripts::{field, send};
 
 /// How long a Sentinel may take to connect, and how long to answer. All are asked at once.
@@ -57,24 +55,8 @@ impl Sentinels {
         let named = latest_first(answers, &self.name)?;
         Ok(named
             .into_iter()
-            .map(|(epoch, host, port)| (epoch, self.at(host, port)))
+            .map(|(epoch, host, port)| (epoch, at(&self.primary, host, port)))
             .collect())
-    }
-
-    /// How to connect to this host.
-    fn at(&self, host: String, port: u16) -> ConnectionInfo {
-        let at = match self.primary.addr() {
-            ConnectionAddr::TcpTls {
-                insecure, tls_params, ..
-            } => ConnectionAddr::TcpTls {
-                host,
-                port,
-                insecure: *insecure,
-                tls_params: tls_params.clone(),
-            },
-            _ => ConnectionAddr::Tcp(host, port),
-        };
-        self.primary.clone().set_addr(at)
     }
 
     async fn ask(&self, client: &Client) -> Result<Answer, LiveError> {

@@ -32,7 +32,7 @@ use crate::domain::{
 };
 use crate::files::Lines;
 use crate::ledger::ServerLedger;
-use crate::live::{KeyPrefix, Redis};
+use crate::live::{KeyPrefix, Keys, Redis};
 use crate::operator::events::EventReader;
 use crate::replay::file::{self, Columns, Values, Vote};
 
@@ -299,9 +299,11 @@ pub fn redis_key(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
     };
-    let keys = KeyPrefix::default();
-    if let Some(item) = keys.item_of(text) {
-        assert_eq!(keys.counter(item).to_string(), text);
+    for keys in [Keys::one, Keys::of_cluster] {
+        let keys = keys(KeyPrefix::default());
+        if let Some(item) = keys.item_of(text) {
+            assert_eq!(keys.counter(item).to_string(), text);
+        }
     }
 }
 

@@ -155,7 +155,7 @@ impl Worker {
         let started = Instant::now();
         // Without Redis there is nothing to compare with. The same holds for another Tally's Redis,
         // and for one that may have been replaced unseen.
-        self.counters.current_epoch().await?;
+        self.counters.epochs().await?.all()?;
         self.check_owner().await?;
         self.recover_crashed_writers().await?;
         Self::unless_votes_stay(self.roll_up_for_audit().await)?;

@@ -7,6 +7,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::Worker;
 use crate::doctor::{self, Level, Report, Seen};
 use crate::domain::Moment;
+use crate::live::RedisFacts;
 use crate::telemetry::name;
 
 /// How often a worker looks at the stores. Nothing that it looks for comes within a minute.
@@ -37,9 +38,17 @@ fn show(report: &Report) {
     if let Some(Seen { facts, at }) = &report.redis {
         let show =
             |state, bytes: u64| metrics::gauge!(name::REDIS_MEMORY, "state" => state).set(bytes as f64);
-        show("used", facts.used_bytes);
-        show("limit", facts.limit_bytes);
-        metrics::gauge!(name::REDIS_CLOCK_AHEAD).set(-ahead_seconds(*at, facts.now));
+        let fullest = facts
+            .iter()
+            .max_by(|one, other| share(one).total_cmp(&share(other)));
+        if let Some(fullest) = fullest {
+            show("used", fullest.used_bytes);
+            show("limit", fullest.limit_bytes);
+        }
+        let ahead = facts.iter().map(|one| -ahead_seconds(*at, one.now));
+        if let Some(most) = ahead.max_by(|one, other| one.abs().total_cmp(&other.abs())) {
+            metrics::gauge!(name::REDIS_CLOCK_AHEAD).set(most);
+        }
     }
     if let Some(Seen { facts, at }) = &report.postgres {
         let show = |state, number: i64| {
@@ -51,6 +60,14 @@ fn show(report: &Report) {
         metrics::gauge!(name::UNFROZEN).set(facts.transaction_age as f64);
         metrics::gauge!(name::PREPARED_SECONDS).set(facts.oldest_prepared.as_secs_f64());
         metrics::gauge!(name::CLOCK_AHEAD).set(ahead_seconds(*at, facts.now));
+    }
+}
+
+/// How full a Redis is. Without a limit it is never full, but has the more in it.
+fn share(facts: &RedisFacts) -> f64 {
+    match facts.limit_bytes {
+        0 => facts.used_bytes as f64 / f64::MAX,
+        limit => facts.used_bytes as f64 / limit as f64,
     }
 }
 

@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep};
 use super::{SyncError, Worker};
 use crate::domain::{CountDelta, ExactCount, ItemId, RedisTime, Revision, VoteId};
 use crate::ledger::{JobLease, LedgerError, Overtaken, RebuiltCount, SafeVoteId, SavedState, SavingProgress};
+use crate::live::ColdToken;
 use crate::live::LiveError;
 use crate::telemetry::{name, trouble};
 
@@ -50,7 +51,7 @@ struct Known {
 
 #[derive(Clone, Debug)]
 struct Token {
-    text: String,
+    name: ColdToken,
     seen_at: Instant,
     /// Every vote on a cold item that this token or one before it stands for has an id up to this one.
     drawn: VoteId,
@@ -62,7 +63,7 @@ enum ColdState {
     /// Saved counts lack votes: roll up.
     Behind,
     /// All are saved. The token may go.
-    Saved { token: String },
+    Saved { token: ColdToken },
     /// Nothing is to be done now.
     Quiet,
 }
@@ -80,12 +81,12 @@ pub(super) enum Cold {
 
 impl ColdVotes {
     /// Takes in the token and, read after it, how far saving is.
-    fn look(&self, text: String, progress: SavingProgress, now: Instant) -> ColdState {
+    fn look(&self, name: ColdToken, progress: SavingProgress, now: Instant) -> ColdState {
         let mut known = self.lock();
         let token = match known.token.take() {
-            Some(token) if token.text == text => token,
+            Some(token) if token.name == name => token,
             _ => Token {
-                text,
+                name,
                 seen_at: now,
                 drawn: progress.drawn,
             },
@@ -94,7 +95,7 @@ impl ColdVotes {
             ColdState::Behind
         } else if now.duration_since(token.seen_at) >= COLD_TOKEN_LEAST {
             ColdState::Saved {
-                token: token.text.clone(),
+                token: token.name.clone(),
             }
         } else {
             ColdState::Quiet
@@ -344,6 +345,11 @@ fn revision_after(exact: &ExactCount, now: Revision) -> Revision {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::live::Bucket;
+
+    fn named(token: &str) -> ColdToken {
+        ColdToken(vec![(Bucket::FIRST, token.to_owned())])
+    }
 
     fn progress(saved: i64, drawn: i64) -> SavingProgress {
         SavingProgress {
@@ -358,7 +364,7 @@ mod tests {
         let (votes, start) = (ColdVotes::default(), Instant::now());
         let look = |token: &str, saved: i64, drawn: i64, seconds: u64| {
             votes.look(
-                token.to_owned(),
+                named(token),
                 progress(saved, drawn),
                 start + Duration::from_secs(seconds),
             )
@@ -371,9 +377,7 @@ mod tests {
         assert!(votes.has_unsaved(progress(8, 20)) && !votes.has_unsaved(progress(9, 20)));
         assert_eq!(look("a", 9, 20, 3), ColdState::Quiet);
         assert_eq!(look("a", 9, 20, 10), ColdState::Quiet);
-        let saved = |token: &str| ColdState::Saved {
-            token: token.to_owned(),
-        };
+        let saved = |token: &str| ColdState::Saved { token: named(token) };
         assert_eq!(look("a", 9, 20, 11), saved("a"));
         // Another vote on a cold item.
         assert_eq!(look("b", 19, 20, 12), ColdState::Behind);

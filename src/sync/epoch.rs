@@ -1,12 +1,12 @@
 //! Epochs. After Redis restarts, fails over or loses its data, no live count is certain. After
 //! Postgres crashes or fails over, no visibility snapshot in Redis is.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{SyncError, Worker};
 use crate::domain::{ItemId, VoteId};
-use crate::live::{Scan, fresh_token};
+use crate::live::{Bucket, Epochs, Scan, ScanPart, fresh_token};
 use crate::telemetry::name;
 
 /// The layout of counters: their keys and format. Another layout is another epoch, so Tally does
@@ -16,13 +16,13 @@ const COUNTER_LAYOUT: u32 = 5;
 /// The most epochs that a worker remembers: some 200 bytes each.
 const SEEN_LIMIT_EPOCHS: usize = 1000;
 
-/// The epochs that this worker has seen in Redis.
+/// The epochs that this worker has seen in Redis, of each bucket.
 ///
 /// Each entry has a name of its own, so an entry that was gone and is back shows that Redis went
 /// back to earlier data, though it was not restarted: with SWAPDB, say, once before a worker entered
 /// an epoch and once after.
 #[derive(Debug, Default)]
-pub(super) struct SeenEpochs(Mutex<Seen>);
+pub(super) struct SeenEpochs(Mutex<HashMap<Bucket, Seen>>);
 
 #[derive(Debug, Default)]
 struct Seen {
@@ -31,75 +31,195 @@ struct Seen {
 }
 
 impl SeenEpochs {
-    /// Whether the epoch in Redis is an entry of the current one, and not one that was gone.
-    fn is_entered(&self, known: Option<&str>, current: &str) -> bool {
-        let seen = self.see(known);
+    /// Whether the epoch of a bucket in Redis is an entry of the current one, and not one that was gone.
+    fn is_entered(&self, bucket: Bucket, known: Option<&str>, current: &str) -> bool {
+        let mut all = self.lock();
+        let seen = all.entry(bucket).or_default();
+        seen.see(known);
         known.is_some_and(|known| {
             known.split_once(':').is_some_and(|(_, epoch)| epoch == current)
                 && !seen.gone.iter().any(|gone| gone == known)
         })
     }
 
-    /// Notes what is in Redis now. What was there before is gone.
-    fn see(&self, known: Option<&str>) -> MutexGuard<'_, Seen> {
+    /// Notes what this worker has put there.
+    fn enter(&self, bucket: Bucket, entry: &str) {
+        self.lock().entry(bucket).or_default().see(Some(entry));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Bucket, Seen>> {
         // No panic leaves it half changed, so the poison means nothing.
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.last.as_deref() != known {
-            let last = std::mem::replace(&mut seen.last, known.map(str::to_owned));
-            seen.gone.extend(last);
-            if seen.gone.len() > SEEN_LIMIT_EPOCHS {
-                seen.gone.pop_front();
-            }
-        }
-        seen
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+impl Seen {
+    /// Notes what is in Redis now. What was there before is gone.
+    fn see(&mut self, known: Option<&str>) {
+        if self.last.as_deref() != known {
+            let last = std::mem::replace(&mut self.last, known.map(str::to_owned));
+            self.gone.extend(last);
+            if self.gone.len() > SEEN_LIMIT_EPOCHS {
+                self.gone.pop_front();
+            }
+        }
+    }
+}
+
+/// A bucket whose epoch is to be entered.
+struct Entering {
+    bucket: Bucket,
+    /// The epoch of Redis that it had before.
+    redis: String,
+    /// The epoch that is entered.
+    current: String,
+    is_new: bool,
+}
+
 impl Worker {
-    /// Compares the current epoch with the one that the counters belong to. In another epoch, it
+    /// Compares the current epoch of each bucket with the one that its counters belong to. In another epoch, it
     /// invalidates every counter, since a replica may have missed the last increments. It also
     /// requests a rebuild of every item without a counter whose saved count is not exact, since an
     /// unsaved count was lost. Returns how many counters and items that were. Returns `None` in the
     /// same epoch, and when the worker is stopping or Redis was wiped meanwhile: the next call then
-    /// does all of it.
+    /// does all of it. A bucket that is moving from one node of a Cluster to another waits until it is there.
     ///
     /// # Errors
     /// When a store is unavailable, or the keys are another Tally's. The epoch is entered only at
-    /// the very end, so the next try does all of it again.
+    /// the very end, so the next try does all of it again. When some nodes of a Cluster are unavailable, the buckets of
+    /// the others are entered all the same.
     pub async fn enter_epoch(&self) -> Result<Option<usize>, SyncError> {
-        self.check_owner().await?;
-        let (redis, postgres) = (
-            self.counters.current_epoch().await?,
-            self.ledger.incarnation().await?,
-        );
-        let current = format!("{COUNTER_LAYOUT}:{redis}:{postgres}");
-        let known = self.counters.known_epoch().await?;
-        if self.seen_epochs.is_entered(known.as_deref(), &current) {
-            return Ok(None);
+        self.entered.set(&[]);
+        if let Err(error) = self.check_owner().await
+            && (error.is_unfit() || !self.counters.redis().is_cluster())
+        {
+            return Err(error);
         }
-        // Before the first counter is read: a wipe from now on removes this mark.
-        let entering = self.counters.begin_epoch().await?;
+        let Epochs { buckets, failure } = self.counters.epochs().await?;
+        let postgres = self.ledger.incarnation().await?;
+        let (mut entered, mut stale) = (Vec::new(), Vec::new());
+        for one in buckets {
+            let current = format!("{COUNTER_LAYOUT}:{}:{postgres}", one.current);
+            if self
+                .seen_epochs
+                .is_entered(one.bucket, one.known.as_deref(), &current)
+            {
+                entered.push(one.bucket);
+            } else if !one.is_leaving {
+                stale.push(Entering {
+                    bucket: one.bucket,
+                    redis: one.current,
+                    current,
+                    is_new: one.known.is_none(),
+                });
+            }
+        }
+        self.entered.set(&entered);
+        let suspect = match stale.is_empty() {
+            true => None,
+            false => self.enter(stale, &mut entered).await?,
+        };
+        self.entered.set(&entered);
+        match failure {
+            Some(error) => Err(error.into()),
+            None => Ok(suspect),
+        }
+    }
+
+    /// Enters the epochs of these buckets, and adds them to those that are. `None`: it has to be done again for some.
+    async fn enter(
+        &self,
+        mut stale: Vec<Entering>,
+        entered: &mut Vec<Bucket>,
+    ) -> Result<Option<usize>, SyncError> {
+        let buckets: Vec<Bucket> = stale.iter().map(|one| one.bucket).collect();
+        let parts = self.counters.parts_with(&buckets).await?;
+        // Before the first counter is read: a wipe from now on removes these marks.
+        let mut marks = HashMap::with_capacity(buckets.len());
+        for bucket in &buckets {
+            marks.insert(*bucket, self.counters.begin_epoch(*bucket).await?);
+        }
         // A worker may have stalled with counts from the epoch before: it no longer writes them.
         self.ledger.begin_epoch().await?;
         let mut suspect = 0;
-        let mut cursor = 0;
-        loop {
-            let page = self
-                .counters
-                .scan(Scan::All, cursor, self.options.flush_page)
-                .await?;
-            self.counters.invalidate(&page.items).await?;
-            suspect += page.items.len();
-            cursor = page.next;
-            if cursor == 0 {
-                break;
+        for part in &parts {
+            let mut cursor = 0;
+            loop {
+                let page = self
+                    .counters
+                    .scan(Scan::All, part.begin, cursor, self.options.flush_page)
+                    .await?;
+                let mut items = page.items;
+                items.retain(|item| self.counters.is_among(*item, &buckets));
+                self.counters.invalidate(&items).await?;
+                suspect += items.len();
+                cursor = page.next;
+                if cursor == 0 {
+                    break;
+                }
             }
         }
-        let mut after = 0;
+        let Some(lost) = self.invalidate_lost(&buckets).await? else {
+            return Ok(None);
+        };
+        suspect += lost;
+        self.retain_still(&mut stale, &parts).await?;
+        let mut has_lost = false;
+        for one in &stale {
+            let Some(mark) = marks.remove(&one.bucket) else {
+                continue;
+            };
+            let entry = format!("{}:{}", fresh_token(), one.current);
+            if self.counters.enter_epoch(&entry, mark).await? {
+                self.seen_epochs.enter(one.bucket, &entry);
+                entered.push(one.bucket);
+            } else {
+                has_lost = true;
+            }
+        }
+        if has_lost {
+            tracing::warn!(
+                "Redis lost its data while its counters were invalidated: the next tick begins again"
+            );
+            return Ok(None);
+        }
+        if stale.len() < buckets.len() {
+            tracing::info!("buckets moved while their counters were invalidated: the next tick begins again");
+            return Ok(None);
+        }
+        metrics::counter!(name::INVALIDATIONS, "why" => "epoch").increment(suspect as u64);
+        metrics::counter!(name::EPOCHS).increment(1);
+        if stale.iter().any(|one| !one.is_new) {
+            tracing::warn!(
+                suspect,
+                buckets = stale.len(),
+                "Redis or Postgres restarted, failed over, moved or went back: all counts of these buckets are rebuilt"
+            );
+        } else if suspect == 0 {
+            tracing::info!("the first epoch of this Redis");
+        } else {
+            tracing::warn!(
+                suspect,
+                "Redis is new or has lost its data: the counts that were lost are rebuilt"
+            );
+        }
+        Ok(Some(suspect))
+    }
+
+    /// Requests rebuilds of the items of these buckets that have no counter, and whose saved count is not exact. Returns
+    /// how many; `None`: the worker is stopping.
+    async fn invalidate_lost(&self, buckets: &[Bucket]) -> Result<Option<usize>, SyncError> {
+        let (divisor, remainders) = self.counters.items_of(buckets);
+        let (mut after, mut invalidated) = (0, 0);
         loop {
             let limit = i64::try_from(self.options.audit_page).unwrap_or(i64::MAX);
-            let items = self.ledger.item_ids(after, limit).await?;
-            let Some(last) = items.last() else { break };
+            let items = self
+                .ledger
+                .item_ids_of(divisor, &remainders, after, limit)
+                .await?;
+            let Some(last) = items.last() else {
+                return Ok(Some(invalidated));
+            };
             if self.is_stopping() {
                 return Ok(None);
             }
@@ -121,30 +241,57 @@ impl Worker {
                 .map(|counter| counter.item_id)
                 .collect();
             self.counters.invalidate(&lost).await?;
-            suspect += lost.len();
+            invalidated += lost.len();
         }
-        let entry = format!("{}:{current}", fresh_token());
-        if !self.counters.enter_epoch(&entry, entering).await? {
-            tracing::warn!(
-                "Redis lost its data while its counters were invalidated: the next tick begins again"
-            );
-            return Ok(None);
+    }
+
+    /// Keeps those buckets that are where they were, if the parts with them were scanned there to the end: a scan that
+    /// went on at another node has missed counters.
+    async fn retain_still(&self, stale: &mut Vec<Entering>, parts: &[ScanPart]) -> Result<(), SyncError> {
+        if !self.counters.redis().is_cluster() {
+            // The mark is enough: a Redis that restarts or fails over has another epoch, which the next tick sees.
+            return Ok(());
         }
-        drop(self.seen_epochs.see(Some(&entry)));
-        metrics::counter!(name::INVALIDATIONS, "why" => "epoch").increment(suspect as u64);
-        metrics::counter!(name::EPOCHS).increment(1);
-        match known {
-            Some(_) => tracing::warn!(
-                suspect,
-                "Redis or Postgres restarted, failed over or went back: all counts are rebuilt"
-            ),
-            None if suspect == 0 => tracing::info!("the first epoch of this Redis"),
-            None => tracing::warn!(
-                suspect,
-                "Redis is new or has lost its data: the counts that were lost are rebuilt"
-            ),
-        }
-        Ok(Some(suspect))
+        let now = self.counters.epochs().await?.buckets;
+        let buckets: Vec<Bucket> = stale.iter().map(|one| one.bucket).collect();
+        let parts_now = self.counters.parts_with(&buckets).await?;
+        stale.retain(|one| {
+            let is_there = now
+                .iter()
+                .any(|other| other.bucket == one.bucket && other.current == one.redis && !other.is_leaving);
+            let has = |part: &&ScanPart| part.buckets.contains(&one.bucket);
+            let scanned = parts.iter().find(has).map(|part| (part.begin, part.at));
+            let is_scanned = scanned == parts_now.iter().find(has).map(|part| (part.begin, part.at));
+            is_there && is_scanned
+        });
+        Ok(())
+    }
+}
+
+/// The buckets whose counters are of the current epoch. Shared by a worker's clones.
+#[derive(Debug, Default)]
+pub(super) struct EnteredBuckets(Mutex<Option<Vec<Bucket>>>);
+
+impl EnteredBuckets {
+    fn set(&self, buckets: &[Bucket]) {
+        *self.lock() = Some(buckets.to_vec());
+    }
+
+    /// Whether a flush saves counts of this bucket. Whoever has not looked at epochs saves all.
+    pub fn has(&self, bucket: Bucket) -> bool {
+        self.lock()
+            .as_ref()
+            .is_none_or(|buckets| buckets.contains(&bucket))
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.lock().as_ref().is_some_and(Vec::is_empty)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<Bucket>>> {
+        // No panic leaves it half changed, so the poison means nothing.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -155,15 +302,24 @@ mod tests {
     #[test]
     fn an_entry_that_was_gone_and_is_back_is_no_entry() {
         let seen = SeenEpochs::default();
-        assert!(!seen.is_entered(None, "1:x"));
-        assert!(seen.is_entered(Some("a:1:x"), "1:x") && seen.is_entered(Some("a:1:x"), "1:x"));
-        assert!(!seen.is_entered(Some("a:1:x"), "1:y"), "another epoch");
+        assert!(!seen.is_entered(Bucket::FIRST, None, "1:x"));
+        assert!(
+            seen.is_entered(Bucket::FIRST, Some("a:1:x"), "1:x")
+                && seen.is_entered(Bucket::FIRST, Some("a:1:x"), "1:x")
+        );
+        assert!(
+            !seen.is_entered(Bucket::FIRST, Some("a:1:x"), "1:y"),
+            "another epoch"
+        );
         // Another worker's entry, and then the earlier one.
-        assert!(seen.is_entered(Some("b:1:x"), "1:x"));
-        assert!(!seen.is_entered(Some("a:1:x"), "1:x"));
-        assert!(!seen.is_entered(Some("a:1:x"), "1:x"), "and again");
-        assert!(seen.is_entered(Some("c:1:x"), "1:x"));
-        assert!(!seen.is_entered(None, "1:x"));
-        assert!(!seen.is_entered(Some("c:1:x"), "1:x"), "gone and back");
+        assert!(seen.is_entered(Bucket::FIRST, Some("b:1:x"), "1:x"));
+        assert!(!seen.is_entered(Bucket::FIRST, Some("a:1:x"), "1:x"));
+        assert!(!seen.is_entered(Bucket::FIRST, Some("a:1:x"), "1:x"), "and again");
+        assert!(seen.is_entered(Bucket::FIRST, Some("c:1:x"), "1:x"));
+        assert!(!seen.is_entered(Bucket::FIRST, None, "1:x"));
+        assert!(
+            !seen.is_entered(Bucket::FIRST, Some("c:1:x"), "1:x"),
+            "gone and back"
+        );
     }
 }

@@ -3,6 +3,7 @@
 //! are idle or old. Its cost depends on what has changed, not on how many counters there are.
 //! `slow_scan.rs` looks at all counters, slowly.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -11,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use super::{FlushReport, SyncError, Worker};
 use crate::domain::{CountToSave, ItemId};
 use crate::ledger::{EpochNumber, SaveOutcome};
-use crate::live::{Counter, Scan, ScanPage};
+use crate::live::{Bucket, Counter, Scan, ScanPage};
 
 /// How many counters with work the flush collects before it writes them. Of a million items,
 /// Postgres writes 1,000 at once in 8 µs each, 10,000 in 6 µs and 50,000 in 4 µs: more of them then
@@ -166,14 +167,40 @@ impl Worker {
 
     /// The first part: finds pages, until the scan ends or this worker stops.
     async fn find_pages(&self, scan: ScanMode, pages: mpsc::Sender<ScanPage>) -> Result<(), SyncError> {
+        let is_shared = matches!(scan, ScanMode::Shared { .. });
+        let is_wanted = |bucket| !is_shared || self.entered.has(bucket);
+        let mut parts = self.counters.parts(scan.scan(), is_wanted).await?;
+        if is_shared && !parts.is_empty() {
+            // Workers begin at different ones, so that they do not meet.
+            let from = rand::random_range(0..parts.len());
+            parts.rotate_left(from);
+        }
+        for part in parts {
+            if self.find_pages_of(scan, part, &pages).await?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for one part of the scan. Breaks when this worker stops, or nobody takes pages any more.
+    async fn find_pages_of(
+        &self,
+        scan: ScanMode,
+        part: Bucket,
+        pages: &mpsc::Sender<ScanPage>,
+    ) -> Result<ControlFlow<()>, SyncError> {
         let mut cursor = 0;
         let mut behind = 0;
         loop {
             let page = match scan {
-                ScanMode::Alone(all) => self.counters.scan(all, cursor, self.options.flush_page).await?,
+                ScanMode::Alone(all) => {
+                    let page = self.counters.scan(all, part, cursor, self.options.flush_page);
+                    page.await?
+                }
                 ScanMode::Shared { .. } => match self
                     .counters
-                    .claim_page(Scan::Unsaved, scan.page_counters(self.options.flush_page))
+                    .claim_page(Scan::Unsaved, part, scan.page_counters(self.options.flush_page))
                     .await?
                 {
                     Some(page) => page,
@@ -182,7 +209,7 @@ impl Worker {
                         // others do well alone until the next tick.
                         behind += 1;
                         if behind > CLAIM_LIMIT {
-                            return Ok(());
+                            return Ok(ControlFlow::Continue(()));
                         }
                         continue;
                     }
@@ -191,10 +218,13 @@ impl Worker {
             behind = 0;
             cursor = page.next;
             let is_shared = matches!(scan, ScanMode::Shared { .. });
-            let is_last = cursor == 0 || (is_shared && self.is_stopping());
+            let is_stopping = is_shared && self.is_stopping();
             // Nobody takes the page when a later part has failed and reports it.
-            if pages.send(page).await.is_err() || is_last {
-                return Ok(());
+            if pages.send(page).await.is_err() || is_stopping {
+                return Ok(ControlFlow::Break(()));
+            }
+            if cursor == 0 {
+                return Ok(ControlFlow::Continue(()));
             }
         }
     }

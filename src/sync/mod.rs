@@ -120,6 +120,8 @@ pub struct Worker {
     open_transactions: spacing::OpenTransactions,
     /// Shared by its clones.
     seen_epochs: Arc<epoch::SeenEpochs>,
+    /// Shared by its clones.
+    entered: Arc<epoch::EnteredBuckets>,
     /// How many vote ids the last roll-up left beyond the watermark. Shared by its clones.
     left_ids: Arc<AtomicI64>,
     /// Shared by its clones.
@@ -155,6 +157,7 @@ impl Worker {
             watch: shown_state::Watch::default(),
             open_transactions: spacing::OpenTransactions::default(),
             seen_epochs: Arc::default(),
+            entered: Arc::default(),
             left_ids: Arc::default(),
             cold_votes: Arc::default(),
         }
@@ -167,7 +170,7 @@ impl Worker {
     pub async fn check(&self) -> Result<(), SyncError> {
         self.ledger.check().await?;
         self.counters.check().await?;
-        self.counters.current_epoch().await?;
+        self.counters.epochs().await?.all()?;
         self.check_owner().await
     }
 

@@ -169,9 +169,14 @@ async fn traced(
 async fn pass(worker: &Worker) -> Result<FlushReport, SyncError> {
     let _pass = worker.watch.begin("flush");
     // First, since in another epoch no live count is certain.
-    worker.enter_epoch().await?;
-    // Neither waits for the other.
+    let entered = worker.enter_epoch().await;
+    if worker.entered.is_empty() {
+        entered?;
+        return Ok(FlushReport::default());
+    }
+    // Neither waits for the other. Without some nodes of a Cluster, the counts of the others are saved.
     let (recovered, flushed) = tokio::join!(worker.recover_crashed_writers(), worker.flush_shared());
+    entered?;
     recovered?;
     flushed
 }

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use super::{FlushReport, SyncError, Worker};
-use crate::live::Scan;
 
 impl Worker {
     /// One page of the scan over all counters, which the workers share.
@@ -14,10 +13,7 @@ impl Worker {
     pub async fn scan_page(&self) -> Result<(), SyncError> {
         // Before the first counter is read.
         let epoch = self.ledger.epoch_number().await?;
-        let page = self
-            .counters
-            .claim_page(Scan::All, self.options.flush_page)
-            .await?;
+        let page = self.counters.claim_page_of_all(self.options.flush_page).await?;
         // None: another worker has this page.
         if let Some(page) = page {
             let mut counters = self.counters.read(&page.items).await?;

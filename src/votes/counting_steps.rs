@@ -102,6 +102,8 @@ impl Counting {
                 CountReply::Cold => {
                     self.cold.insert(delta.item_id);
                 }
+                // It is suspect already, and has no count.
+                CountReply::Unavailable => {}
             }
         }
         self.open

@@ -10,7 +10,9 @@ use redis::aio::MultiplexedConnection;
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
 use tally::app;
-use tally::dev::{Durability, PrivatePostgres, PrivateRedis, PrivateSentinels, usable_folder};
+use tally::dev::{
+    Durability, PrivateCluster, PrivatePostgres, PrivateRedis, PrivateSentinels, usable_folder,
+};
 use tally::ledger::Role;
 use tempfile::TempDir;
 
@@ -224,6 +226,18 @@ impl Stores {
         let watched = Watched { replicas, sentinels };
         watched.until_all_are_known().await;
         (self, watched)
+    }
+
+    /// Stops its Redis, and starts a Redis Cluster instead.
+    pub async fn clustered(mut self) -> (Self, PrivateCluster) {
+        self.redis.stop().await;
+        let secret = own_secret();
+        let folder = self.folder.path().join("cluster");
+        let cluster = PrivateCluster::start(&folder, 1, |folder| {
+            Ok(PrivateRedis::new(folder, &secret)?.persistent())
+        });
+        let cluster = cluster.await.expect("a Redis Cluster starts");
+        (self, cluster)
     }
 
     pub fn folder(&self) -> &Path {

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use redis::aio::MultiplexedConnection;
 use sqlx::{PgConnection, PgPool};
+use tally::domain::Count;
 use tally::live::CounterParts;
 
 use crate::records::Records;
@@ -73,6 +74,29 @@ impl Counts {
 /// # Errors
 /// When a store does not answer.
 pub async fn counts(owner: &PgPool, redis: &mut MultiplexedConnection) -> anyhow::Result<Vec<Counts>> {
+    counts_with(owner, async |items: Vec<i64>| {
+        let mut pipeline = redis::pipe();
+        for item in items {
+            pipeline.cmd("GET").arg(format!("tally:{{{item}}}"));
+        }
+        let values: Vec<Option<Vec<u8>>> = pipeline.query_async(redis).await?;
+        let live = values.into_iter().map(|value| {
+            let parts = value.and_then(|value| CounterParts::read(&value))?;
+            parts.live()
+        });
+        Ok(live.collect())
+    })
+    .await
+}
+
+/// The three counts of every item. `live`: the live counts of these items.
+///
+/// # Errors
+/// When a store does not answer.
+pub async fn counts_with(
+    owner: &PgPool,
+    live: impl AsyncFnOnce(Vec<i64>) -> anyhow::Result<Vec<Option<Count>>>,
+) -> anyhow::Result<Vec<Counts>> {
     let rows: Vec<(i64, i64, i64, i64, i64)> = sqlx::query_as(
         "select item.id, item.vote_count, coalesce(votes.sum, 0)::bigint,
                 item.down_count, coalesce(votes.downs, 0)
@@ -88,15 +112,7 @@ pub async fn counts(owner: &PgPool, redis: &mut MultiplexedConnection) -> anyhow
     )
     .fetch_all(owner)
     .await?;
-    let mut pipeline = redis::pipe();
-    for (item, ..) in &rows {
-        pipeline.cmd("GET").arg(format!("tally:{{{item}}}"));
-    }
-    let values: Vec<Option<Vec<u8>>> = pipeline.query_async(redis).await?;
-    let live = values.into_iter().map(|value| {
-        let parts = value.and_then(|value| CounterParts::read(&value))?;
-        parts.live()
-    });
+    let live = live(rows.iter().map(|(item, ..)| *item).collect()).await?;
     Ok(rows
         .into_iter()
         .zip(live)

@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep};
 use crate::check;
 use crate::cluster::Cluster;
 use crate::quiescence::{LOOK_EVERY, QUIESCENCE_LIMIT};
+use crate::redis_cluster;
 use crate::schedule::{self, Settings};
 use crate::sentinel;
 use crate::stores;
@@ -46,6 +47,9 @@ pub async fn play(name: &str, folder: &Path) -> anyhow::Result<bool> {
     if name == "sentinel" {
         return ended(name, sentinel::play(folder).await?);
     }
+    if name == "cluster" {
+        return ended(name, redis_cluster::play(folder).await?);
+    }
     let template = stores::template(folder).await?;
     let settings = Settings {
         items: ITEMS,
@@ -68,7 +72,7 @@ pub async fn play(name: &str, folder: &Path) -> anyhow::Result<bool> {
     let played = match name {
         "overload" => overload(&cluster).await,
         "redis-gone" => redis_gone(&cluster).await,
-        _ => bail!("SCENARIO is {name:?}; it takes overload, redis-gone or sentinel"),
+        _ => bail!("SCENARIO is {name:?}; it takes overload, redis-gone, sentinel or cluster"),
     };
     cluster.stop().await;
     ended(name, played?)

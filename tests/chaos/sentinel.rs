@@ -1,9 +1,7 @@
 //! Failovers by real Sentinels, one after the other, while votes are cast. Two servers and two workers find Redis by
 //! the Sentinels alone. Nobody audits: the counts must become exact by themselves.
 
-use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -11,32 +9,24 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
-use tally::dev::{PrivateRedis, PrivateSentinels, free_port};
+use tally::dev::{PrivateRedis, PrivateSentinels};
 use tally::ledger::Role;
-use testkit::load::{Load, Mix, Pace, Requests, Spread};
-use testkit::programs::{Program, command, run_well, until_ready};
+use testkit::programs::{command, run_well};
 use testkit::stores::{Stores, Watched, environment, redis_connection, redis_info};
-use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 
-use crate::programs::{SYNC_WORKER, TALLY};
-use crate::schedule::PAIR;
+use crate::pair::{LOOK_EVERY, Pair, spread, until_exact};
+use crate::programs::TALLY;
 use crate::{DEFAULT_ROUNDS, check, number};
 
-const ITEMS: i64 = 400;
-const CONNECTIONS: usize = 32;
 /// How long votes are cast before a fault.
 const BEFORE: Duration = Duration::from_millis(700);
 /// How long replicas get nothing before their primary is lost. A primary takes no writes once both have been silent
 /// for 2 s.
 const LAG: Duration = Duration::from_millis(800);
-/// How long votes may have no count after a failover, and how long all may take to be exact.
-const COUNTED_LIMIT: Duration = Duration::from_secs(60);
-const EXACT_LIMIT: Duration = Duration::from_secs(60);
 /// How long a Redis that comes back may take to follow the new primary. Sentinel waits ten seconds or so before it
 /// tells an old primary.
 const FOLLOW_LIMIT: Duration = Duration::from_secs(60);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// What happens to the primary.
 #[derive(Clone, Copy, Debug)]
@@ -60,9 +50,7 @@ const LOSSES: [Loss; 5] = [
 struct Installation {
     stores: Stores,
     watched: Watched,
-    servers: Vec<SocketAddr>,
-    /// Dropping them ends them.
-    _programs: Vec<Program>,
+    pair: Pair,
 }
 
 /// Plays `ROUNDS` failovers, drawn from `SEED`. Returns the figures, and what was wrong.
@@ -85,18 +73,11 @@ pub async fn play(folder: &Path) -> anyhow::Result<(Value, Vec<String>)> {
         // In every second round an old primary goes on counting until it hears of the new one.
         let guard = if round % 2 == 0 { "0" } else { "1" };
         installation.set("min-replicas-to-write", guard).await?;
-        let requests = Requests::render(usize::try_from(ITEMS)?, Spread::Uniform, Mix::Votes, false);
-        let load = Load::start(
-            &installation.servers,
-            CONNECTIONS,
-            Arc::new(requests),
-            Pace::Closed,
-            0,
-        );
+        let load = installation.pair.load()?;
         sleep(BEFORE + Duration::from_millis(random.random_range(0..500))).await;
         let lost = Instant::now();
         installation.lose(loss).await?;
-        installation.until_counted().await?;
+        installation.pair.until_counted().await?;
         without_count.push(lost.elapsed());
         sleep(BEFORE).await;
         let load = load.stop().await;
@@ -132,48 +113,15 @@ pub async fn play(folder: &Path) -> anyhow::Result<(Value, Vec<String>)> {
     Ok((figures, failures))
 }
 
-fn spread(times: &mut [Duration]) -> Value {
-    times.sort();
-    let at = |index: usize| times.get(index).map_or(0.0, Duration::as_secs_f64);
-    json!({ "median": at(times.len() / 2), "worst": at(times.len().saturating_sub(1)) })
-}
-
 impl Installation {
     async fn start(folder: &Path) -> anyhow::Result<Self> {
         let (stores, watched) = Stores::start().await.watched().await;
-        sqlx::query("insert into item (name) select 'item ' || n from generate_series(1, $1) n")
-            .bind(ITEMS)
-            .execute(&stores.pool())
-            .await?;
-        let find = |program: &mut Command, role| {
-            let redis_url = watched.sentinels.url(&stores.redis_login_url(role));
-            program.envs(environment(stores.login_url(role), redis_url));
-        };
-        let (mut servers, mut programs) = (Vec::new(), Vec::new());
-        for number in 1..=PAIR {
-            let listen = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-            let mut serve = command(TALLY);
-            find(&mut serve, Role::Server);
-            serve.arg("serve").env("TALLY_LISTEN", listen.to_string());
-            programs.push(Program::start(serve, folder, &format!("server-{number}"))?);
-            servers.push(listen);
-            let mut worker = command(SYNC_WORKER);
-            find(&mut worker, Role::Worker);
-            worker.envs([
-                ("TALLY_FLUSH_EVERY", "200ms"),
-                ("TALLY_SCAN_EVERY", "1h"),
-                ("TALLY_AUDIT_CRON", "0 0 0 1 1 *"),
-            ]);
-            programs.push(Program::start(worker, folder, &format!("worker-{number}"))?);
-        }
-        for server in &servers {
-            until_ready(&format!("http://{server}")).await?;
-        }
+        let redis_url = |role| watched.sentinels.url(&stores.redis_login_url(role));
+        let pair = Pair::start(folder, &stores, redis_url).await?;
         Ok(Self {
             stores,
             watched,
-            servers,
-            _programs: programs,
+            pair,
         })
     }
 
@@ -248,53 +196,16 @@ impl Installation {
         Ok(())
     }
 
-    /// Waits until each server's votes are counted again.
-    async fn until_counted(&self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + COUNTED_LIMIT;
-        let http = reqwest::Client::builder().no_proxy().build()?;
-        for server in &self.servers {
-            loop {
-                let ready = http.get(format!("http://{server}/health/ready")).send().await?;
-                if ready.text().await?.contains(r#""status":"ready""#) {
-                    break;
-                }
-                if Instant::now() > deadline {
-                    bail!("{server} counts no votes again");
-                }
-                sleep(LOOK_EVERY).await;
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits until the three counts of each item agree, and there are as many votes as were acknowledged.
+    /// Waits until all counts are exact.
     async fn until_exact(&self, acknowledged: u64) -> anyhow::Result<Duration> {
-        let began = Instant::now();
         let owner = self.stores.pool();
-        loop {
-            let rows: i64 = sqlx::query_scalar("select count(*) from vote")
-                .fetch_one(&owner)
-                .await?;
-            if u64::try_from(rows)? != acknowledged {
-                bail!("{acknowledged} votes were acknowledged, and {rows} are stored");
-            }
+        let counts = async || {
             let port = self.primary().await?;
             let url = self.stores.redis.url();
             let url = url.replace(&format!(":{}/", self.stores.redis.port()), &format!(":{port}/"));
-            // A Redis that Sentinels demote ends its connections.
-            let counted = async { check::counts(&owner, &mut redis_connection(&url).await?).await }.await;
-            if let Ok(counts) = &counted
-                && check::are_exact(counts)
-            {
-                return Ok(began.elapsed());
-            }
-            if began.elapsed() > EXACT_LIMIT {
-                let counts = counted?;
-                let wrong: Vec<_> = counts.iter().filter(|one| !one.are_exact()).take(5).collect();
-                bail!("the counts are not exact: {wrong:?}");
-            }
-            sleep(LOOK_EVERY).await;
-        }
+            check::counts(&owner, &mut redis_connection(&url).await?).await
+        };
+        until_exact(&owner, acknowledged, counts).await
     }
 
     /// Waits until the old primary is a replica of the new one, and Sentinels know all of them.

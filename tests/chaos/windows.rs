@@ -116,7 +116,9 @@ async fn is_epoch_entered(cluster: &Cluster) -> anyhow::Result<bool> {
     let Some(incarnation) = incarnation else {
         return Ok(false);
     };
-    let current = format!(":{}:{incarnation}", counters.current_epoch().await?);
-    let known = counters.known_epoch().await?;
-    Ok(known.is_some_and(|known| known.ends_with(&current)))
+    let epochs = counters.epochs().await?.all()?;
+    Ok(epochs.into_iter().all(|one| {
+        let current = format!(":{}:{incarnation}", one.current);
+        one.known.is_some_and(|known| known.ends_with(&current))
+    }))
 }

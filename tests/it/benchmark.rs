@@ -6,8 +6,8 @@ use std::path::Path;
 use testkit::benchmark::System::{self, NoOp, Recipe, Tally, Transaction};
 use testkit::benchmark::{
     CpuEach, CredentialRow, DeafRow, DiskBytes, Latency, Machine, OpenLatency, Results, Row, Run, Spread,
-    Stamp, StreamRow, With, WorkerRow, Workload, between, now, replace, run_page, stamp, targets_table, ways,
-    write_pages,
+    Stamp, StreamRow, Topology, With, WorkerRow, Workload, between, now, replace, run_page, stamp,
+    targets_table, ways, write_pages,
 };
 
 const PAGES: [(&str, &str); 2] = [
@@ -68,6 +68,7 @@ fn row(workload: &str, system: System, round: usize, rate: f64) -> Row {
     Row {
         workload: workload.to_owned(),
         system,
+        topology: Topology::Single,
         round,
         connections: 256,
         servers: 1,

@@ -1,27 +1,32 @@
 //! The server's Redis client. It has a connection for each thread, and one circuit breaker for all
-//! threads, which opens when a call fails.
+//! threads, which opens when a call fails. In a Redis Cluster it has a connection to each node, and a circuit breaker for
+//! each bucket.
 //!
 //! Redis may have applied a call that failed, so the client never sends it again. Its items become
 //! suspects, and the repair task invalidates them before the circuit breaker closes.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::breaker::{CircuitBreaker, Generation};
+use super::breaker::Generation;
 use super::repair_suspects;
 use super::state::State;
-use super::suspects::{SUSPECTS_LIMIT_ITEMS, Suspects};
-use super::warm_items::{Seeding, WarmItems};
+use super::suspects::SUSPECTS_LIMIT_ITEMS;
+use super::warm_items::Seeding;
 use crate::domain::{Count, CountDelta, ExactCount, ItemId, Owner, Revision, TransactionId};
+use crate::live::any_connection::AnyConnection;
+use crate::live::buckets::Bucket;
+use crate::live::cluster::NodeConnections;
 use crate::live::counter::{CounterParts, READ_LIMIT_KEYS, read_values, values};
+use crate::live::groups::{Group, groups, in_order};
 use crate::live::scripts::{self, fresh_token, text};
-use crate::live::{KeyPrefix, LEASE_LIMIT_MS, LiveError, Redis, Refusal};
+use crate::live::{Keys, LEASE_LIMIT_MS, LiveError, Redis, Refusal};
 
 /// The longest time that a caller waits for the end of back-pressure. Then it goes on without
 /// Redis.
@@ -38,6 +43,8 @@ pub enum CountReply {
     Miss { lease: String },
     /// There is no live count, and none is to be made: the item is cold. The roll-up saves its count.
     Cold,
+    /// Nobody knows: the node of the Redis Cluster that has it failed. The item is suspect, unless nothing was to be added.
+    Unavailable,
 }
 
 /// What a missing live count is seeded with.
@@ -66,6 +73,8 @@ pub enum LiveRead {
     Cold,
     /// There is no live count: the saved count is right.
     Absent,
+    /// Nobody knows: the node of the Redis Cluster that has it failed.
+    Unavailable,
 }
 
 /// A call without a reply.
@@ -87,7 +96,12 @@ pub struct LiveCounts {
     /// Shared by the tasks of one thread. Their commands travel together, and no task wakes another
     /// thread.
     kept: Arc<tokio::sync::Mutex<KeptConnection>>,
+    /// The same for the nodes of a Redis Cluster; `None`: it is none.
+    connections: Option<Arc<NodeConnections>>,
 }
+
+/// What each group of a call's entries got.
+type OfGroups<Reply> = Vec<Result<Vec<Reply>, FailedCall>>;
 
 impl LiveCounts {
     /// Starts the repair task, which ends with the last clone or the runtime. The circuit breaker
@@ -114,20 +128,19 @@ impl LiveCounts {
         seeding: Seeding,
         is_shown: bool,
     ) -> Self {
-        let state = Arc::new(State {
-            breaker: CircuitBreaker::new(is_shown),
-            suspects: Suspects::new(suspects_limit_items),
-            warm_items: WarmItems::new(seeding),
-            wake_repair: Notify::new(),
-            back_pressure: tokio::sync::RwLock::default(),
-            redis,
-            closed_at: AtomicU64::default(),
-            owner,
-        });
-        tokio::spawn(repair_suspects::run(Arc::downgrade(&state)));
+        let state = Arc::new(State::new(redis, owner, suspects_limit_items, seeding, is_shown));
+        for part in state.parts() {
+            tokio::spawn(repair_suspects::run(Arc::downgrade(&state), part.bucket));
+        }
+        Self::of(state)
+    }
+
+    fn of(state: Arc<State>) -> Self {
+        let connections = state.redis.own_connections();
         Self {
             state,
             kept: Arc::default(),
+            connections,
         }
     }
 
@@ -135,20 +148,17 @@ impl LiveCounts {
     /// drives that connection.
     #[must_use]
     pub fn with_own_connection(&self) -> Self {
-        Self {
-            state: Arc::clone(&self.state),
-            kept: Arc::default(),
-        }
+        Self::of(Arc::clone(&self.state))
     }
 
-    /// Whether the circuit breaker is closed: Redis answered the last call.
+    /// Whether the circuit breaker is closed, in a Cluster that of each bucket: Redis answered the last call.
     pub fn answers(&self) -> bool {
-        self.state.breaker.generation().is_some()
+        self.state.breakers.are_closed()
     }
 
     /// Why Redis refuses to be used, while it does and says so.
     pub fn refusal(&self) -> Option<Refusal> {
-        self.state.breaker.refusal()
+        self.state.parts().iter().find_map(|part| part.breaker.refusal())
     }
 
     /// Adds a batch to the live counts of its items. Each item may be given once. Returns a reply
@@ -156,48 +166,52 @@ impl LiveCounts {
     ///
     /// # Errors
     /// When Redis is unavailable or answers with an error. The items with a delta then become
-    /// suspects, and the circuit breaker opens.
+    /// suspects, and the circuit breaker opens. When only some nodes of a Cluster fail, the replies say so.
     pub async fn count(
         &self,
         deltas: &[CountDelta],
         transaction: TransactionId,
     ) -> Result<Vec<CountReply>, LiveError> {
         let nonce = fresh_token();
-        let items = || {
-            deltas
-                .iter()
-                .filter(|one| one.delta != Count::ZERO)
-                .map(|one| one.item_id)
-        };
+        let keys = self.keys();
         let warm = self
             .state
             .warm_items
             .among(deltas.iter().map(|one| one.item_id), Instant::now());
-        let counted = self.call(async |mut connection| {
-            let replies = scripts::COUNT.call(
-                &mut connection,
-                self.state.redis.keys(),
-                deltas,
-                |one| one.item_id,
-                |command| {
-                    command.arg(transaction.0).arg(&nonce).arg(LEASE_LIMIT_MS);
-                },
-                |command, one| {
-                    let Count { net, downs } = one.delta;
-                    match (downs, warm.contains(one.item_id)) {
-                        (0, false) => command.arg(net),
-                        (downs, false) => command.arg(format!("{net},{downs}")),
-                        (downs, true) => command.arg(format!("{net},{downs}!")),
-                    };
-                },
-            );
-            replies.await?.into_iter().map(counted).collect()
+        let groups = groups(keys, deltas, |one| one.item_id);
+        let calls = groups.iter().map(|group| {
+            self.call(group.bucket, async |mut connection| {
+                let replies = scripts::COUNT.call(
+                    &mut connection,
+                    keys,
+                    group.bucket,
+                    &group.entries,
+                    |one| one.item_id,
+                    |command| {
+                        command.arg(transaction.0).arg(&nonce).arg(LEASE_LIMIT_MS);
+                    },
+                    |command, one| {
+                        let Count { net, downs } = one.delta;
+                        match (downs, warm.contains(one.item_id)) {
+                            (0, false) => command.arg(net),
+                            (downs, false) => command.arg(format!("{net},{downs}")),
+                            (downs, true) => command.arg(format!("{net},{downs}!")),
+                        };
+                    },
+                );
+                replies.await?.into_iter().map(counted).collect()
+            })
         });
-        let counted: Vec<CountReply> = counted.await.map_err(|failed| {
-            // Before the circuit breaker opens, so that it does not close again without them.
-            self.state.suspects.add(items(), Instant::now());
-            self.open_breaker(failed)
-        })?;
+        let counted: OfGroups<CountReply> = join_all(calls).await;
+        for (group, counted) in groups.iter().zip(&counted) {
+            if counted.is_err() {
+                let changed = group.entries.iter().filter(|one| one.delta != Count::ZERO);
+                // Before the circuit breaker opens, so that it does not close again without them.
+                let suspects = &self.state.part(group.bucket).suspects;
+                suspects.add(changed.map(|one| one.item_id), Instant::now());
+            }
+        }
+        let counted = self.replies(&groups, counted, || CountReply::Unavailable)?;
         let replies = deltas.iter().zip(&counted);
         let cold = replies.filter(|(_, reply)| **reply == CountReply::Cold);
         self.state
@@ -207,53 +221,71 @@ impl LiveCounts {
     }
 
     /// Seeds missing live counts under their leases. Returns for each whether it was seeded. If
-    /// not, call [`LiveCounts::count`] again.
+    /// not, call [`LiveCounts::count`] again, which also says whether a node of a Cluster has failed.
     ///
     /// # Errors
     /// When Redis is unavailable or answers with an error. No item becomes suspect: a seed that is
     /// applied late still needs its lease.
     pub async fn seed(&self, seeds: &[Seed]) -> Result<Vec<bool>, LiveError> {
-        let seeded = self.call(async |mut connection| {
-            let replies = scripts::SEED.call(
-                &mut connection,
-                self.state.redis.keys(),
-                seeds,
-                |seed| seed.exact.item_id,
-                |_| {},
-                |command, Seed { exact, lease }| {
-                    command
-                        .arg(exact.count.net)
-                        .arg(exact.count.downs)
-                        .arg(exact.snapshot.compact().as_ref())
-                        .arg(lease)
-                        .arg(exact.counted_at.map_or(0, Revision::micros));
-                },
-            );
-            replies.await?.into_iter().map(seeded).collect()
+        let keys = self.keys();
+        let groups = groups(keys, seeds, |seed| seed.exact.item_id);
+        let calls = groups.iter().map(|group| {
+            self.call(group.bucket, async |mut connection| {
+                let replies = scripts::SEED.call(
+                    &mut connection,
+                    keys,
+                    group.bucket,
+                    &group.entries,
+                    |seed| seed.exact.item_id,
+                    |_| {},
+                    |command, Seed { exact, lease }| {
+                        command
+                            .arg(exact.count.net)
+                            .arg(exact.count.downs)
+                            .arg(exact.snapshot.compact().as_ref())
+                            .arg(lease)
+                            .arg(exact.counted_at.map_or(0, Revision::micros));
+                    },
+                );
+                replies.await?.into_iter().map(seeded).collect()
+            })
         });
-        seeded.await.map_err(|failed| self.open_breaker(failed))
+        let seeded = join_all(calls).await;
+        self.replies(&groups, seeded, || false)
     }
 
     /// What Redis knows of the counts of these items, in their order.
+    ///
+    /// # Errors
+    /// When Redis is unavailable or answers with an error. When only some nodes of a Cluster fail, the replies say so.
     pub async fn read(&self, items: &[ItemId]) -> Result<Vec<LiveRead>, LiveError> {
-        if items.is_empty() {
-            return Ok(Vec::new());
-        }
-        let keys = self.state.redis.keys();
+        let groups = groups(self.keys(), items, |item| *item);
+        let read = join_all(groups.iter().map(|group| self.read_group(group))).await;
+        let reads = self.replies(&groups, read, || LiveRead::Unavailable)?;
+        let is_without = |read: LiveRead| matches!(read, LiveRead::Cold | LiveRead::Absent);
+        let without = items.iter().zip(&reads).filter(|(_, read)| is_without(**read));
+        self.state
+            .warm_items
+            .note(without.map(|(item, _)| *item), Instant::now());
+        Ok(reads)
+    }
+
+    async fn read_group(&self, group: &Group<'_, ItemId>) -> Result<Vec<LiveRead>, FailedCall> {
+        let (keys, items) = (self.keys(), group.entries.as_slice());
         let mut commands: Vec<Cmd> = items
             .chunks(READ_LIMIT_KEYS)
             .map(|items| read_values(keys, items))
             .collect();
         // Not before the counters: whoever clears the token has saved the counts before.
         if let Some(last) = commands.last_mut() {
-            last.arg(keys.cold());
+            last.arg(keys.cold(group.bucket));
         }
-        let read = self.call(async |mut connection| {
+        let read = self.call(group.bucket, async |mut connection| {
             let replies = scripts::send(&mut connection, commands.into_iter()).await?;
             let values = replies.into_iter().map(values).collect::<Result<Vec<_>, _>>()?;
             Ok(values.into_iter().flatten().collect::<Vec<_>>())
         });
-        let mut read = read.await.map_err(|failed| self.open_breaker(failed))?;
+        let mut read = read.await?;
         let without_count = match read.pop().flatten() {
             Some(_) => LiveRead::Cold,
             None => LiveRead::Absent,
@@ -266,7 +298,7 @@ impl LiveCounts {
                 Some(Some(parts)) => live_read(&parts, without_count),
                 // Someone else has written this counter. It is invalidated; the others are well.
                 Some(None) => {
-                    unreadable.push(*item);
+                    unreadable.push(**item);
                     LiveRead::Rebuilding
                 }
             });
@@ -274,14 +306,39 @@ impl LiveCounts {
         if !unreadable.is_empty() {
             self.suspect(unreadable);
         }
-        let without = items
-            .iter()
-            .zip(&reads)
-            .filter(|(_, read)| **read == without_count);
-        self.state
-            .warm_items
-            .note(without.map(|(item, _)| *item), Instant::now());
         Ok(reads)
+    }
+
+    /// The replies to all groups' calls, in order. Opens the circuit breakers of the buckets whose call failed; their
+    /// entries get `failed`.
+    ///
+    /// # Errors
+    /// When all have failed.
+    fn replies<Entry, Reply>(
+        &self,
+        groups: &[Group<'_, Entry>],
+        replies: OfGroups<Reply>,
+        failed: impl Fn() -> Reply,
+    ) -> Result<Vec<Reply>, LiveError> {
+        let mut failure = None;
+        let mut has_replies = groups.is_empty();
+        let mut known = Vec::with_capacity(groups.len());
+        for (group, replies) in groups.iter().zip(replies) {
+            known.push(match replies {
+                Ok(replies) => {
+                    has_replies = true;
+                    replies
+                }
+                Err(error) => {
+                    failure = Some(self.open_breaker(group.bucket, error));
+                    group.entries.iter().map(|_| failed()).collect()
+                }
+            });
+        }
+        match failure {
+            Some(error) if !has_replies => Err(error),
+            _ => Ok(in_order(groups, known)),
+        }
     }
 
     /// Makes these items suspect: they are invalidated once Redis answers.
@@ -292,8 +349,16 @@ impl LiveCounts {
     /// Makes these items suspect because of a change that may come until `due`. They are
     /// invalidated then.
     pub fn suspect_later(&self, items: impl IntoIterator<Item = ItemId>, due: Instant) {
-        self.state.suspects.add(items, due);
-        self.state.wake_repair.notify_one();
+        if let [part] = self.state.parts() {
+            part.suspects.add(items, due);
+            part.wake_repair.notify_one();
+            return;
+        }
+        for item in items {
+            let part = self.state.part_of(item);
+            part.suspects.add([item], due);
+            part.wake_repair.notify_one();
+        }
     }
 
     /// Waits until no item is suspect.
@@ -306,25 +371,30 @@ impl LiveCounts {
     /// Whether too many suspects came since the last call, and some were dropped. Their counts may
     /// be wrong, and this server no longer knows which they are.
     pub fn take_dropped(&self) -> bool {
-        self.state.suspects.take_dropped()
+        let parts = self.state.parts().iter();
+        // Of each one, so that none is left for the next call.
+        parts.fold(false, |has_dropped, part| {
+            part.suspects.take_dropped() | has_dropped
+        })
     }
 
     /// How many items are suspect.
     pub fn suspect_total(&self) -> usize {
-        self.state.suspects.total()
+        self.state.parts().iter().map(|part| part.suspects.total()).sum()
     }
 
     /// The names of Tally's keys.
-    pub(super) fn keys(&self) -> &KeyPrefix {
+    pub(super) fn keys(&self) -> &Keys {
         self.state.redis.keys()
     }
 
-    /// Calls Redis over this handle's connection.
+    /// Calls the Redis that has this bucket over this handle's connection.
     pub(super) async fn call<Reply>(
         &self,
-        call: impl AsyncFnOnce(MultiplexedConnection) -> Result<Reply, LiveError>,
+        bucket: Bucket,
+        call: impl AsyncFnOnce(AnyConnection) -> Result<Reply, LiveError>,
     ) -> Result<Reply, FailedCall> {
-        let (generation, connection) = self.connection().await?;
+        let (generation, connection) = self.connection(bucket).await?;
         call(connection).await.map_err(|error| FailedCall {
             generation: Some(generation),
             error,
@@ -333,16 +403,32 @@ impl LiveCounts {
 
     /// This handle's connection and its generation. The connection is new if the circuit breaker
     /// opened since the last one was made.
-    async fn connection(&self) -> Result<(Generation, MultiplexedConnection), FailedCall> {
-        if self.state.breaker.generation().is_none() {
+    async fn connection(&self, bucket: Bucket) -> Result<(Generation, AnyConnection), FailedCall> {
+        let part = self.state.part(bucket);
+        if part.breaker.generation().is_none() {
             // If the circuit breaker is still open afterwards, the code below sees it.
-            let _ = timeout(BACK_PRESSURE_LIMIT, self.state.back_pressure.read()).await;
+            let _ = timeout(BACK_PRESSURE_LIMIT, part.back_pressure.read()).await;
+        }
+        if let Some(connections) = &self.connections {
+            let Some(generation) = part.breaker.generation() else {
+                return Err(FailedCall {
+                    generation: None,
+                    error: LiveError::Unavailable,
+                });
+            };
+            return match connections.known(bucket).await {
+                Ok(connection) => Ok((generation, AnyConnection::Bucket(Box::new(connection)))),
+                Err(error) => Err(FailedCall {
+                    generation: Some(generation),
+                    error,
+                }),
+            };
         }
         // Held while connecting, so that others who wait for the lock use the same connection. The
         // generation is read under the lock, so that after a failure they do not try one by one
         // again.
         let mut kept = self.kept.lock().await;
-        let generation = self.state.breaker.generation();
+        let generation = part.breaker.generation();
         let unavailable = FailedCall {
             generation,
             error: LiveError::Unavailable,
@@ -351,25 +437,30 @@ impl LiveCounts {
         if let Some((of, connection)) = &*kept
             && *of == current
         {
-            return Ok((current, connection.clone()));
+            return Ok((current, AnyConnection::Own(connection.clone())));
         }
         // The old connection is closed first: Redis may accept no more (`maxclients`).
         *kept = None;
-        match self.state.redis.connect().await {
+        match self.state.redis.connect_alone().await {
             Ok(connection) => {
                 *kept = Some((current, connection.clone()));
-                Ok((current, connection))
+                Ok((current, AnyConnection::Own(connection)))
             }
             Err(error) => Err(FailedCall { generation, error }),
         }
     }
 
     /// Opens the circuit breaker, and wakes the repair task.
-    pub(super) fn open_breaker(&self, FailedCall { generation, error }: FailedCall) -> LiveError {
+    pub(super) fn open_breaker(
+        &self,
+        bucket: Bucket,
+        FailedCall { generation, error }: FailedCall,
+    ) -> LiveError {
+        let part = self.state.part(bucket);
         if let Some(generation) = generation {
-            self.state.breaker.open(generation, &error);
+            part.breaker.open(generation, &error);
         }
-        self.state.wake_repair.notify_one();
+        part.wake_repair.notify_one();
         error
     }
 }

@@ -1,4 +1,5 @@
-//! The repair task invalidates suspects. It closes the circuit breaker when Redis answers again.
+//! The repair task invalidates suspects. It closes the circuit breaker when Redis answers again. Each bucket has a task of
+//! its own.
 
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
@@ -6,8 +7,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::state::State;
+use super::state::{Part, State};
 use super::suspects::DueSuspects;
+use crate::live::buckets::Bucket;
 use crate::live::owner::claim;
 use crate::live::permissions;
 use crate::live::probe::probe;
@@ -23,32 +25,33 @@ const RETRY_LAST: Duration = Duration::from_millis(1000);
 /// the circuit breaker open may add more suspects in a pass than it clears (back-pressure).
 const BACK_PRESSURE_AFTER_PASSES: usize = 10;
 
-/// Repairs again and again. Ends when the last [`LiveCounts`](super::LiveCounts) is gone.
-pub(super) async fn run(shared: Weak<State>) {
+/// Repairs a bucket again and again. Ends when the last [`LiveCounts`](super::LiveCounts) is gone.
+pub(super) async fn run(shared: Weak<State>, bucket: Bucket) {
     let mut retry = RETRY_FIRST;
     let mut is_first = true;
     loop {
         let Some(state) = shared.upgrade() else {
             return;
         };
-        match repair(&state).await {
+        let part = state.part(bucket);
+        match repair(&state, part).await {
             Ok(next) => {
                 retry = RETRY_FIRST;
                 // Waits until it is woken or the next suspect is due. Also looks now and then
                 // whether the last client is gone.
                 tokio::select! {
-                    () = state.wake_repair.notified() => {}
+                    () = part.wake_repair.notified() => {}
                     () = sleep(RETRY_LAST) => {}
                     () = sleep_until(next.unwrap_or_else(|| Instant::now() + RETRY_LAST)) => {}
                 }
             }
             Err(error) => {
-                if let Some(generation) = state.breaker.generation() {
-                    state.breaker.open(generation, &error);
-                } else if is_first {
+                if let Some(generation) = part.breaker.generation() {
+                    part.breaker.open(generation, &error);
+                } else if is_first && bucket == Bucket::FIRST {
                     tracing::warn!(%error, "Redis cannot be used: voting begins without live counts");
                 } else {
-                    state.breaker.note_still_open(&error);
+                    part.breaker.note_still_open(&error);
                 }
                 let at = Instant::now() + retry;
                 retry = (retry * 2).min(RETRY_LAST);
@@ -66,20 +69,21 @@ pub(super) async fn run(shared: Weak<State>) {
 /// # Errors
 /// When Redis is unavailable: the suspects stay. When Redis has no memory for votes: the suspects
 /// that were due are gone.
-async fn repair(state: &State) -> Result<Option<Instant>, LiveError> {
-    let is_open = || state.breaker.generation().is_none();
+async fn repair(state: &State, part: &Part) -> Result<Option<Instant>, LiveError> {
+    let (bucket, keys) = (part.bucket, state.redis.keys());
+    let is_open = || part.breaker.generation().is_none();
     let owner = state.owner().await?;
     // Before the connection: if the primary moves in between, the next look finds it.
-    let number = state.redis.number().await?;
-    if !is_open() && state.has_moved(number) {
+    let number = state.redis.number(bucket).await?;
+    if !is_open() && part.has_moved(number) {
         // The threads' connections lead to the old primary, which may go on answering.
         return Err(LiveError::PrimaryMoved);
     }
     if !is_open()
-        && let DueSuspects::None { next } = state.suspects.ready(|| {})
+        && let DueSuspects::None { next } = part.suspects.ready(|| {})
     {
         // Redis may have been wiped, and another Tally may have claimed it since.
-        if let Err(error) = state.redis.claim(&owner).await
+        if let Err(error) = state.redis.claim_bucket(bucket, &owner).await
             && error.is_unfit()
         {
             return Err(error);
@@ -88,15 +92,15 @@ async fn repair(state: &State) -> Result<Option<Instant>, LiveError> {
     }
     // A fresh connection each time: an old one may lead to a Redis that is no longer at this
     // address.
-    let mut connection = state.redis.connect().await?;
+    let mut connection = state.redis.connect(bucket).await?;
     if is_open() {
-        permissions::check(&mut connection, state.redis.keys(), Program::Server).await?;
-        if state.has_moved(number) {
+        permissions::check(&mut connection, keys, bucket, Program::Server).await?;
+        if part.has_moved(number) {
             // Until then, calls may be answered that began before the circuit breaker opened.
             sleep(SERVER_ANSWER_LIMIT).await;
             // What the old primary counted after it was replaced is missing here. The workers count again.
             redis::cmd("SET")
-                .arg(state.redis.keys().moved())
+                .arg(keys.moved(bucket))
                 .arg(fresh_token())
                 .exec_async(&mut connection)
                 .await?;
@@ -104,11 +108,11 @@ async fn repair(state: &State) -> Result<Option<Instant>, LiveError> {
     }
     // A Redis without memory for votes takes no counts, but it still invalidates: no count that
     // others may read stays wrong.
-    let probed = match probe(&mut connection, state.redis.keys()).await {
+    let probed = match probe(&mut connection, keys, bucket).await {
         Err(error) if !error.is_out_of_memory() => return Err(error),
         probed => probed,
     };
-    if let Err(error) = claim(&mut connection, state.redis.keys(), &owner).await
+    if let Err(error) = claim(&mut connection, keys, bucket, &owner).await
         && (probed.is_ok() || error.is_unfit())
     {
         return Err(error);
@@ -118,16 +122,16 @@ async fn repair(state: &State) -> Result<Option<Instant>, LiveError> {
     loop {
         // The circuit breaker may open between two passes.
         if passes >= BACK_PRESSURE_AFTER_PASSES && back_pressure.is_none() && is_open() {
-            back_pressure = Some(state.back_pressure.write().await);
+            back_pressure = Some(part.back_pressure.write().await);
         }
         // Runs while no suspect can be added. A later suspect wakes the task again.
         let close = || {
             if probed.is_ok() && is_open() {
-                state.closed_at.store(number, Ordering::Relaxed);
-                state.breaker.close();
+                part.closed_at.store(number, Ordering::Relaxed);
+                part.breaker.close();
             }
         };
-        let ready = match state.suspects.ready(close) {
+        let ready = match part.suspects.ready(close) {
             DueSuspects::Items(ready) => ready,
             DueSuspects::None { next } => {
                 drop(back_pressure);
@@ -135,9 +139,10 @@ async fn repair(state: &State) -> Result<Option<Instant>, LiveError> {
             }
         };
         let items: Vec<_> = ready.iter().map(|(item, _)| (*item, None)).collect();
-        invalidate(&mut connection, state.redis.keys(), &items).await?;
+        let items: Vec<_> = items.iter().collect();
+        invalidate(&mut connection, keys, bucket, &items).await?;
         metrics::counter!(name::INVALIDATIONS, "why" => "suspect").increment(items.len() as u64);
-        state.suspects.forget(&ready);
+        part.suspects.forget(&ready);
         passes += 1;
     }
 }

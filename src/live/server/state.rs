@@ -1,36 +1,79 @@
-//! What the server's client of Redis and its repair task share.
+//! What the server's client of Redis and its repair tasks share.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, RwLock, watch};
 
-use super::breaker::CircuitBreaker;
+use super::breaker::{AllBreakers, CircuitBreaker};
 use super::suspects::Suspects;
-use super::warm_items::WarmItems;
-use crate::domain::Owner;
+use super::warm_items::{Seeding, WarmItems};
+use crate::domain::{ItemId, Owner};
+use crate::live::buckets::Bucket;
 use crate::live::{LiveError, Redis};
 
-/// What all clones of [`LiveCounts`](super::LiveCounts) share, and the repair task with them.
+/// What all clones of [`LiveCounts`](super::LiveCounts) share, and the repair tasks with them.
 pub(super) struct State {
+    pub redis: Redis,
+    /// Those of each bucket, in order. Without a Cluster there is one.
+    parts: Vec<Part>,
+    pub breakers: Arc<AllBreakers>,
+    pub warm_items: WarmItems,
+    /// Which Tally this is, once Postgres has said so.
+    owner: watch::Receiver<Option<Owner>>,
+}
+
+/// What is known of a bucket, whose node may fail while others answer.
+pub(super) struct Part {
+    pub bucket: Bucket,
     pub breaker: CircuitBreaker,
     pub suspects: Suspects,
-    pub warm_items: WarmItems,
     pub wake_repair: Notify,
     /// The repair task holds this when suspects come faster than it clears them. Until the circuit
     /// breaker closes, a caller that finds it open waits here and adds no suspects.
-    pub back_pressure: tokio::sync::RwLock<()>,
-    pub redis: Redis,
+    pub back_pressure: RwLock<()>,
     /// [`Redis::number`] when the circuit breaker closed last; 0: it never has.
     pub closed_at: AtomicU64,
-    /// Which Tally this is, once Postgres has said so.
-    pub owner: watch::Receiver<Option<Owner>>,
 }
 
 impl State {
-    /// Whether connections that are kept lead to another Redis than this one.
-    pub fn has_moved(&self, number: u64) -> bool {
-        let known = self.closed_at.load(Ordering::Relaxed);
-        known != 0 && known != number
+    pub fn new(
+        redis: Redis,
+        owner: watch::Receiver<Option<Owner>>,
+        suspects_limit_items: usize,
+        seeding: Seeding,
+        is_shown: bool,
+    ) -> Self {
+        let buckets = redis.buckets();
+        let breakers = AllBreakers::new(buckets.len(), is_shown);
+        let limit = suspects_limit_items.div_ceil(buckets.len());
+        let parts = buckets.map(|bucket| Part {
+            bucket,
+            breaker: CircuitBreaker::new(&breakers),
+            suspects: Suspects::new(limit),
+            wake_repair: Notify::new(),
+            back_pressure: RwLock::default(),
+            closed_at: AtomicU64::default(),
+        });
+        Self {
+            parts: parts.collect(),
+            breakers,
+            redis,
+            warm_items: WarmItems::new(seeding),
+            owner,
+        }
+    }
+
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    pub fn part(&self, bucket: Bucket) -> &Part {
+        &self.parts[bucket.index()]
+    }
+
+    pub fn part_of(&self, item: ItemId) -> &Part {
+        self.part(self.redis.keys().bucket_of(item))
     }
 
     /// Which Tally this is. Waits until Postgres says so: without Postgres there are no votes to
@@ -44,5 +87,13 @@ impl State {
         owner
             .and_then(|owner| owner.clone())
             .ok_or(LiveError::OwnerUnknown)
+    }
+}
+
+impl Part {
+    /// Whether connections that are kept lead to another Redis than this one.
+    pub fn has_moved(&self, number: u64) -> bool {
+        let known = self.closed_at.load(Ordering::Relaxed);
+        known != 0 && known != number
     }
 }

@@ -8,6 +8,7 @@ use redis::Value;
 use super::LiveCounts;
 use crate::domain::{Full, THROTTLES_LIMIT, Throttles, Window, Windows};
 use crate::live::LiveError;
+use crate::live::buckets::Bucket;
 use crate::live::scripts;
 
 /// The most attempts in one call: Redis serves nobody else meanwhile.
@@ -49,7 +50,7 @@ impl LiveCounts {
         }
         let keys = self.keys();
         let replies = self
-            .call(async |mut connection| {
+            .call(Bucket::FIRST, async |mut connection| {
                 let command = |_| {
                     let mut command = scripts::THROTTLE.command(windows.len());
                     for Window { throttle, of } in &windows {
@@ -66,7 +67,7 @@ impl LiveCounts {
                 scripts::THROTTLE.invoke(&mut connection, 1, command).await
             })
             .await
-            .map_err(|failed| self.open_breaker(failed))?;
+            .map_err(|failed| self.open_breaker(Bucket::FIRST, failed))?;
         match replies.into_iter().next() {
             Some(Value::Array(replies)) if replies.len() == attempts.len() => replies
                 .into_iter()

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use redis::{Cmd, RedisError, Value};
 
 use super::{Counters, Scan};
 use crate::domain::{ItemId, RedisTime, Revision};
 use crate::live::counter::{Counter, CounterParts, CounterValue, READ_LIMIT_KEYS, read_values, values};
+use crate::live::groups::{Group, groups, in_order};
 use crate::live::scripts::{self, Script, text};
 use crate::live::{LEASE_LIMIT_MS, LiveError};
 
@@ -40,17 +42,21 @@ pub enum ClearRebuildReply {
 impl Counters {
     /// The counters of these items, in their order.
     pub async fn read(&self, items: &[ItemId]) -> Result<Vec<Counter>, LiveError> {
-        if items.is_empty() {
-            return Ok(Vec::new());
-        }
-        let keys = self.redis.keys();
+        let groups = groups(self.redis.keys(), items, |item| *item);
+        let read = join_all(groups.iter().map(|group| self.read_group(group))).await;
+        let read = read.into_iter().collect::<Result<Vec<_>, _>>()?;
+        Ok(in_order(&groups, read))
+    }
+
+    async fn read_group(&self, group: &Group<'_, ItemId>) -> Result<Vec<Counter>, LiveError> {
+        let (keys, items) = (self.redis.keys(), group.entries.as_slice());
         let calls = items
             .chunks(READ_LIMIT_KEYS)
             .map(|items| read_values(keys, items));
         let mut commands: Vec<Cmd> = calls.collect();
-        // For the ages of counts.
+        // For the ages of counts: that of the Redis that has them.
         commands.push(redis::cmd("TIME"));
-        let mut connection = self.redis.get().await?;
+        let mut connection = self.redis.get(group.bucket).await?;
         let mut replies = scripts::send(&mut connection, commands.into_iter()).await?;
         let time = replies.pop().unwrap_or(Value::Nil);
         let (seconds, micros): (i64, i64) = redis::from_redis_value(time).map_err(RedisError::from)?;
@@ -62,17 +68,22 @@ impl Counters {
                 items
                     .iter()
                     .zip(values)
-                    .map(|(item, value)| Counter::of(*item, now, value)),
+                    .map(|(item, value)| Counter::of(**item, now, value)),
             );
         }
         Ok(counters)
     }
 
-    /// Redis' time.
+    /// Redis' time; of a Cluster, that of the primary whose clock is the furthest behind.
     pub async fn time(&self) -> Result<RedisTime, LiveError> {
-        let mut connection = self.redis.get().await?;
-        let (seconds, micros): (i64, i64) = redis::cmd("TIME").query_async(&mut connection).await?;
-        Ok(RedisTime::from_time_reply(seconds, micros))
+        let mut time: Option<RedisTime> = None;
+        for mut connection in self.redis.get_each().await? {
+            let (seconds, micros): (i64, i64) = redis::cmd("TIME").query_async(&mut connection).await?;
+            let of_this = RedisTime::from_time_reply(seconds, micros);
+            let is_behind = |known: RedisTime| known.as_revision() <= of_this.as_revision();
+            time = time.filter(|known| is_behind(*known)).or(Some(of_this));
+        }
+        time.ok_or(LiveError::Unavailable)
     }
 
     /// What stands in the place of an item's counter, with its key.
@@ -80,8 +91,9 @@ impl Counters {
     /// # Errors
     /// When Redis is unavailable, or refuses the read.
     pub async fn value(&self, item: ItemId) -> Result<(String, CounterValue), LiveError> {
-        let key = self.redis.keys().counter(item).to_string();
-        let mut connection = self.redis.get().await?;
+        let keys = self.redis.keys();
+        let key = keys.counter(item).to_string();
+        let mut connection = self.redis.get(keys.bucket_of(item)).await?;
         // Not MGET, which takes a value of another type for none.
         let mut read = redis::cmd("GET");
         read.arg(&key);
@@ -174,11 +186,15 @@ impl Counters {
     }
 
     async fn invalidate_each(&self, items: &[(ItemId, Option<Revision>)]) -> Result<Vec<bool>, LiveError> {
-        if items.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut connection = self.redis.get().await?;
-        scripts::invalidate(&mut connection, self.redis.keys(), items).await
+        let keys = self.redis.keys();
+        let groups = groups(keys, items, |(item, _)| *item);
+        let calls = groups.iter().map(|group| async {
+            let mut connection = self.redis.get(group.bucket).await?;
+            scripts::invalidate(&mut connection, keys, group.bucket, &group.entries).await
+        });
+        let invalidated = join_all(calls).await;
+        let invalidated = invalidated.into_iter().collect::<Result<Vec<_>, _>>()?;
+        Ok(in_order(&groups, invalidated))
     }
 
     /// Draws revisions for writing exact counts. A revision is drawn only if the rebuild request is
@@ -259,23 +275,27 @@ impl Counters {
         own: impl Fn(&mut Cmd, &Entry),
         read: impl Fn(&Value) -> Option<Reply>,
     ) -> Result<Vec<Reply>, LiveError> {
-        if entries.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut connection = self.redis.get().await?;
-        let called = script
-            .call(&mut connection, self.redis.keys(), entries, item, shared, own)
-            .await;
-        if let Err(LiveError::Refused(refusal)) = &called
-            && refusal.reply().code == "WRONGTYPE"
-        {
-            // Most likely the index: a counter of another type looks like a missing one. The next
-            // pass finds it well.
-            self.scan(Scan::Unsaved, 0, 1).await?;
-        }
-        let replies = called?;
-        let read = |reply| read(&reply).ok_or_else(|| script.unexpected(reply));
-        replies.into_iter().map(read).collect()
+        let keys = self.redis.keys();
+        let groups = groups(keys, entries, &item);
+        let calls = groups.iter().map(|group| async {
+            let (bucket, entries) = (group.bucket, &group.entries);
+            let mut connection = self.redis.get(bucket).await?;
+            let called = script
+                .call(&mut connection, keys, bucket, entries, &item, &shared, &own)
+                .await;
+            if let Err(LiveError::Refused(refusal)) = &called
+                && refusal.reply().code == "WRONGTYPE"
+            {
+                // Most likely the index: a counter of another type looks like a missing one. The next
+                // pass finds it well.
+                self.scan(Scan::Unsaved, bucket, 0, 1).await?;
+            }
+            let read = |reply| read(&reply).ok_or_else(|| script.unexpected(reply));
+            called?.into_iter().map(read).collect::<Result<Vec<_>, _>>()
+        });
+        let replies = join_all(calls).await;
+        let replies = replies.into_iter().collect::<Result<Vec<_>, _>>()?;
+        Ok(in_order(&groups, replies))
     }
 }
 

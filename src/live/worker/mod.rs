@@ -10,25 +10,34 @@ mod counters;
 mod epoch;
 mod scan;
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+pub use cold::ColdToken;
 pub use counters::{ClearRebuildReply, ExpireReply, MarkReply};
-pub use epoch::EpochEntry;
+pub use epoch::{BucketEpoch, EpochEntry, Epochs, ScanPart};
 pub use scan::{Scan, ScanPage};
 
 use super::{LiveError, Redis};
 use crate::domain::Owner;
 use crate::telemetry::Program;
 
-/// The counters of one Redis, for the sync worker. Cheap to clone. Every call fails when Redis is
+/// The counters of one Redis or Redis Cluster, for the sync worker. Cheap to clone. Every call fails when Redis is
 /// unavailable.
 #[derive(Clone)]
 pub struct Counters {
     redis: Redis,
+    /// How many pages of scans over all counters it has asked for: each time of another primary.
+    asked_pages: Arc<AtomicUsize>,
 }
 
 impl Counters {
     /// Uses the connections of this Redis' pool.
     pub fn new(redis: Redis) -> Self {
-        Self { redis }
+        Self {
+            redis,
+            asked_pages: Arc::default(),
+        }
     }
 
     /// The Redis that has them.

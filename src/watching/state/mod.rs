@@ -273,7 +273,7 @@ impl WatchedItem {
                 !is_same
             }
             // The last count stays until Postgres is asked, which is soon.
-            Some(missing) => {
+            Some(missing) if missing != LiveRead::Unavailable => {
                 if !std::mem::replace(&mut self.is_missing, true) {
                     self.due = self.due.min(now);
                 } else if missing != LiveRead::Absent || !read.is_current {
@@ -281,7 +281,7 @@ impl WatchedItem {
                 }
                 false
             }
-            None => {
+            Some(_) | None => {
                 if !read.is_current {
                     return false;
                 }

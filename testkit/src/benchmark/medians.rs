@@ -19,6 +19,9 @@ pub struct Line {
 
 fn case_name(which: Which) -> String {
     let title = which.system.title();
+    if let Some(topology) = which.topology.title() {
+        return format!("{title}, {topology}");
+    }
     match which {
         Which {
             votes_per_request: 2..,

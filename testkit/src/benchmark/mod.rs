@@ -24,6 +24,6 @@ pub use rows::{
 };
 pub use run_page::run_page;
 pub use stamp::{Stamp, stamp};
-pub use system::System;
+pub use system::{System, Topology};
 pub use tables::{now, targets as targets_table, ways};
 pub use targets::Target;

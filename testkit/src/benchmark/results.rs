@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::System;
 use super::rows::{CredentialRow, DeafRow, Row, StreamRow, WorkerRow};
+use super::{System, Topology};
 
 /// What ran, when and where.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -63,6 +63,7 @@ pub struct Which {
     /// The rows in its ledger at the start.
     pub ledger_rows: i64,
     pub votes_per_request: usize,
+    pub topology: Topology,
 }
 
 impl Which {
@@ -71,6 +72,7 @@ impl Which {
             system: row.system,
             ledger_rows: row.ledger_rows,
             votes_per_request: row.votes_per_request,
+            topology: row.topology,
         }
     }
 }

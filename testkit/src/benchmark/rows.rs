@@ -4,13 +4,15 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use super::System;
+use super::{System, Topology};
 
 /// A row of votes and reads, as in results.json.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     pub workload: String,
     pub system: System,
+    #[serde(default)]
+    pub topology: Topology,
     pub round: usize,
     pub connections: usize,
     pub servers: usize,

@@ -21,6 +21,29 @@ pub enum System {
     Tally,
 }
 
+/// How Redis is set up, without replicas.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Topology {
+    #[default]
+    Single,
+    /// The single one, which three Sentinels name.
+    Sentinel,
+    /// A Redis Cluster of three primaries.
+    Cluster,
+}
+
+impl Topology {
+    /// What a table adds to a system's name; `None`: nothing.
+    pub fn title(self) -> Option<&'static str> {
+        match self {
+            Self::Single => None,
+            Self::Sentinel => Some("Sentinels"),
+            Self::Cluster => Some("Redis Cluster"),
+        }
+    }
+}
+
 impl System {
     pub const ALL: [Self; 6] = [
         Self::NoOp,

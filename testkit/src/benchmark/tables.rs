@@ -8,6 +8,7 @@ use super::numbers::{counted, short, whole};
 use super::results::{Results, Run, Which};
 use super::rows::Row;
 use super::stamp::Stamp;
+use super::system::Topology;
 use super::targets::{self, Target};
 
 /// README's rows: a system, how it counts, and whether a failure leaves it exact.
@@ -213,6 +214,7 @@ pub fn variants(cases: &[Which]) -> Vec<Which> {
             system: Tally,
             ledger_rows: 0,
             votes_per_request: 1,
+            topology: Topology::Single,
         });
     }
     variants
@@ -220,6 +222,9 @@ pub fn variants(cases: &[Which]) -> Vec<Which> {
 
 /// What a variant adds to its workload's description.
 fn suffix(variant: Which) -> String {
+    if let Some(topology) = variant.topology.title() {
+        return format!("; {topology}");
+    }
     match variant {
         Which {
             votes_per_request: 2..,

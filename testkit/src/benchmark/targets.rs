@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::System::{self, BatchedTransaction, LockingTransaction, NoOp, Recipe, Tally, Transaction};
 use super::results::Results;
 use super::rows::{CredentialRow, DeafRow, Row, StreamRow, With, WorkerRow};
+use super::system::Topology;
 use crate::curve::median;
 
 /// One target.
@@ -46,6 +47,7 @@ pub fn all(results: &Results) -> Vec<Target> {
     let mut targets = against_systems(results);
     targets.push(full_ledger(results));
     targets.extend(batch_api(results));
+    targets.extend(topologies(results));
     targets.extend(credentials(results));
     targets.extend(reads_again(results));
     targets.extend(streams(results));
@@ -160,6 +162,36 @@ fn batch_api(results: &Results) -> [Target; 2] {
             "batch API, hot item: CPU µs a vote",
             median(batches.filter_map(|row| Some(row.cpu_us_per_vote?.sum()))),
         ),
+    ]
+}
+
+/// Votes with Sentinels or a Redis Cluster, compared with those with one Redis.
+fn topologies(results: &Results) -> [Target; 6] {
+    let against_one = |workload, figure: &dyn Fn(&Row) -> Option<f64>| {
+        let is_one = |row: &Row| row.topology == Topology::Single;
+        ratio(results, workload, &|row| !is_one(row), &is_one, figure)
+    };
+    let rate = |workload, what: &str| {
+        Target::at_least(
+            0.85,
+            format!("{what}: votes against those with one Redis"),
+            against_one(workload, &|row| Some(row.rate())),
+        )
+    };
+    let redis = |workload, what: &str| {
+        Target::at_most(
+            1.5,
+            format!("{what}: Redis' CPU a vote against that with one Redis"),
+            against_one(workload, &|row| Some(row.cpu_us_per_vote?.redis)),
+        )
+    };
+    [
+        rate("hot_cluster", "Redis Cluster, hot item"),
+        redis("hot_cluster", "Redis Cluster, hot item"),
+        rate("uniform_cluster", "Redis Cluster, 10,000 items"),
+        redis("uniform_cluster", "Redis Cluster, 10,000 items"),
+        rate("uniform_sentinel", "Sentinels, 10,000 items"),
+        redis("uniform_sentinel", "Sentinels, 10,000 items"),
     ]
 }
 

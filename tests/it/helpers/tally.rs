@@ -10,7 +10,8 @@ use tally::app::{self, StoreUrls};
 use tally::domain::{self, Count, Item, ItemId, ItemName, NewVote, Owner, VoterId};
 use tally::ledger::{Job, JobLease, LedgerError, Role, ServerLedger, WorkerLedger};
 use tally::live::{
-    CounterParts, Counters, KeyPrefix, LiveCounts, Redis, SERVER_ANSWER_LIMIT, SUSPECTS_LIMIT_ITEMS, Seeding,
+    BucketEpoch, CounterParts, Counters, KeyPrefix, LiveCounts, Redis, SERVER_ANSWER_LIMIT,
+    SUSPECTS_LIMIT_ITEMS, Seeding,
 };
 use tally::sync::{SyncOptions, Worker};
 use tally::votes::{SeedBackoff, VoteQueue};
@@ -308,6 +309,12 @@ impl Tally {
             .expect("Redis answers")
             .remove(0);
         counter.count.map(|(count, _)| count.net)
+    }
+
+    /// The epoch of Redis, which is no Cluster.
+    pub async fn epoch(&self) -> BucketEpoch {
+        let epochs = self.counters.epochs().await.expect("Redis answers");
+        epochs.all().expect("Redis answers").remove(0)
     }
 
     pub async fn saved_count(&self, item: ItemId) -> i64 {

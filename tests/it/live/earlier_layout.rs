@@ -51,7 +51,7 @@ async fn after_an_upgrade_every_count_is_right_whatever_the_former_version_left_
     }
     // The epoch of the former version: run, replication and token of these stores, without a
     // layout.
-    let current = tally.counters.current_epoch().await.expect("Redis answers");
+    let current = tally.epoch().await.current;
     let token = tally.ledger.incarnation().await.expect("Postgres answers");
     let () = redis
         .set("tally:epoch", format!("{current}:{token}"))

@@ -107,7 +107,16 @@ impl OneTally {
             return false;
         };
         let is_nonce = |nonce: &str| nonce.bytes().all(|byte| byte.is_ascii_hexdigit());
-        ["epoch", "owner", "scan", "unsaved", "unsaved_scan"].contains(&rest)
+        [
+            "cold",
+            "epoch",
+            "moved",
+            "owner",
+            "scan",
+            "unsaved",
+            "unsaved_scan",
+        ]
+        .contains(&rest)
             || rest.strip_prefix("entering:").is_some_and(is_nonce)
             || rest.starts_with('{')
     }

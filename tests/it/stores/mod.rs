@@ -1,5 +1,6 @@
 //! Stores that are down, slow, unfit, or reached over TLS.
 
+mod cluster;
 mod failovers;
 mod lost_votes;
 mod outages;

@@ -193,7 +193,7 @@ async fn a_replica_that_sentinels_name_is_not_used() {
         key_prefix: KeyPrefix::default(),
     })
     .expect("a URL");
-    let error = counters.current_epoch().await.expect_err("a replica");
+    let error = counters.epochs().await.expect_err("a replica");
     assert!(error.to_string().contains("says that it is none"), "{error}");
 }
 

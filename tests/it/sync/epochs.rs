@@ -1,6 +1,7 @@
 //! Epochs: after Redis or Postgres lost something, a worker rebuilds everything.
 
 use tally::ledger::{LedgerError, Overtaken};
+use tally::live::Bucket;
 use tally::sync::{SyncError, SyncOptions};
 
 use super::{command, epoch, unsaved};
@@ -130,13 +131,17 @@ async fn an_epoch_is_entered_again_if_redis_is_wiped_meanwhile() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.add(item, 1).await;
-    let epoch = tally.counters.current_epoch().await.expect("Redis answers");
-    let entering = tally.counters.begin_epoch().await.expect("Redis answers");
+    let epoch = tally.epoch().await.current;
+    let entering = tally
+        .counters
+        .begin_epoch(Bucket::FIRST)
+        .await
+        .expect("Redis answers");
     // The worker has seen a live count here, which the scan would save. Now the count is lost.
     command(&tally, &["FLUSHALL"]).await;
     let entered = tally.counters.enter_epoch(&epoch, entering).await;
     assert!(!entered.expect("Redis answers"));
-    assert_eq!(tally.counters.known_epoch().await.expect("Redis answers"), None);
+    assert_eq!(tally.epoch().await.known, None);
 
     let worker = tally.worker();
     assert_eq!(worker.enter_epoch().await.expect("the stores answer"), Some(1));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tally::app::{self, StoreUrls};
 use tally::domain::ItemId;
 use tally::ledger::Role;
-use tally::live::{KeyPrefix, Scan, ScanPage};
+use tally::live::{Bucket, KeyPrefix, Scan, ScanPage};
 use tally::sync::{Repair, Schedule, SyncOptions, Worker};
 use testkit::proxy::Proxy;
 use tokio::sync::oneshot;
@@ -89,7 +89,7 @@ async fn a_page_of_a_scan_is_about_as_large_as_it_should_be_and_in_order() {
     counters.add_unsaved(&items).await.expect("Redis answers");
     let page = async |size| {
         counters
-            .scan(Scan::Unsaved, 0, size)
+            .scan(Scan::Unsaved, Bucket::FIRST, 0, size)
             .await
             .expect("Redis answers")
     };

@@ -5,7 +5,7 @@ use reqwest::header::{ETAG, IF_NONE_MATCH};
 use serde_json::json;
 use tally::domain::ItemId;
 use tally::ledger::{Pacing, ROLL_UP_LIMIT_IDS, Role};
-use tally::live::{CounterValue, Seeding};
+use tally::live::{ColdToken, CounterValue, Seeding};
 use tally::sync::{Repair, Worker};
 
 use crate::helpers::eventually;
@@ -19,7 +19,7 @@ async fn start() -> Tally {
 
 impl Tally {
     /// Every key in Redis that is of this item, and the token of cold votes.
-    async fn cold_keys(&self, item: ItemId) -> (bool, Option<String>) {
+    async fn cold_keys(&self, item: ItemId) -> (bool, Option<ColdToken>) {
         let counter = self.counters.value(item).await.expect("Redis answers").1;
         let token = self.counters.cold_token().await.expect("Redis answers");
         (counter != CounterValue::Absent, token)

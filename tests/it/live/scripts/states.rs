@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use redis::{AsyncCommands, Value};
 use tally::domain::{CountDelta, ExactCount, ItemId, Snapshot, Throttles, TransactionId};
-use tally::live::{CountReply, CounterParts, Scan, Seed, Seeding};
+use tally::live::{Bucket, CountReply, CounterParts, Scan, Seed, Seeding};
 
 use super::documented::{Pairs, documented, name_of, named_replies, rows, scripts};
 use super::{COLD, INDEX, KEY, LEASE_LIMIT_MS, Scripts};
@@ -450,15 +450,17 @@ async fn the_server_and_the_worker_use_the_keys_of_the_table_of_keys_and_no_othe
     live_counts.suspect([item_id]);
     live_counts.repaired().await;
     for scan in [Scan::Unsaved, Scan::All] {
-        while counters.claim_page(scan, 100).await.expect("a page").is_none() {}
+        let claim = async || counters.claim_page(scan, Bucket::FIRST, 100).await;
+        while claim().await.expect("a page").is_none() {}
     }
     counters.keys_in_database().await.expect("a number");
     counters.remove_saved(&[item_id]).await.expect("a reply");
-    counters.current_epoch().await.expect("an epoch");
-    let entry = counters.begin_epoch().await.expect("a mark");
+    counters.epochs().await.expect("an epoch");
+    let entry = counters.begin_epoch(Bucket::FIRST).await.expect("a mark");
     look().await;
     assert!(counters.enter_epoch("an epoch", entry).await.expect("a reply"));
-    assert!(counters.known_epoch().await.expect("an epoch").is_some());
+    let epochs = counters.epochs().await.expect("an epoch").buckets;
+    assert!(epochs[0].known.is_some());
     counters.claim(&some_owner()).await.expect("a mark");
     look().await;
     assert!(live_counts.answers(), "no call was refused");

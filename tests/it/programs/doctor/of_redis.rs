@@ -104,7 +104,6 @@ async fn a_doctor_finds_a_redis_that_is_a_cluster_asks_for_no_password_or_has_a_
     cluster.set_settings(&["cluster-enabled yes"]);
     cluster.start().await.expect("it starts");
     finds_at(&stores, &cluster, "is a node of a Redis Cluster").await;
-    finds_at(&stores, &cluster, "this Redis is a node of a cluster").await;
 
     let clock = Clock::new(folder.path()).expect("a clock");
     clock.step(60).expect("a file");

@@ -1,0 +1,347 @@
+//! Connections to the nodes of a Redis Cluster, and calls of one bucket over them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::{Client, Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult, ServerError, Value};
+use tokio::time::Instant;
+
+use super::lookup::Cluster;
+use super::nodes::At;
+use crate::live::LiveError;
+use crate::live::buckets::Bucket;
+
+/// How often a call is sent on to where a node says that the bucket is.
+const REDIRECTS_LIMIT: usize = 3;
+/// Sent on more often: nodes do not agree. Nothing of it ran.
+const NODES_DISAGREE: &[u8] = b"-TRYAGAIN nodes send the call to and fro\r\n";
+
+/// What a reply of a node means for the call that it answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Leads {
+    /// It is an answer, or an error that another node would give as well.
+    Nowhere,
+    /// It did not run: another node has the bucket.
+    To(At),
+    /// It did not run. This node has those of the bucket's keys that the answering one has handed over.
+    AskedTo(At),
+    /// It did not run: the nodes do not serve the bucket now, or have another owner for it.
+    Astray,
+}
+
+/// Reads a reply. `from`: the node that sent it.
+fn leads(reply: &Value, from: &At) -> Leads {
+    let Value::ServerError(error) = reply else {
+        return Leads::Nowhere;
+    };
+    let to = || error.details().and_then(|text| place(text, from));
+    match ServerError::code(error) {
+        "MOVED" => to().map_or(Leads::Astray, Leads::To),
+        "ASK" => to().map_or(Leads::Astray, Leads::AskedTo),
+        "CLUSTERDOWN" | "READONLY" | "MASTERDOWN" | "LOADING" => Leads::Astray,
+        // TRYAGAIN: keys of a call are on both sides of a move. It ends soon, and until then nothing else helps.
+        _ => Leads::Nowhere,
+    }
+}
+
+/// The node in `<slot> <host>:<port>`. Without a host it is that of the node that says so.
+fn place(text: &str, from: &At) -> Option<At> {
+    let (_, address) = text.trim().split_once(' ')?;
+    let (host, port) = address.rsplit_once(':')?;
+    Some(At {
+        host: if host.is_empty() { &from.host } else { host }.to_owned(),
+        port: port.parse().ok()?,
+    })
+}
+
+/// Connections to the nodes, one to each. The runtime that first uses one drives it.
+pub struct NodeConnections {
+    cluster: Arc<Cluster>,
+    nodes: Mutex<HashMap<At, Arc<KeptNode>>>,
+}
+
+#[derive(Default)]
+struct KeptNode(tokio::sync::Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    connection: Option<MultiplexedConnection>,
+    /// How many connections were made. A failure of an earlier one says nothing about the latest.
+    number: u64,
+    failed_at: Option<Instant>,
+}
+
+/// A connection to a node, and its number.
+#[derive(Clone)]
+struct Open {
+    at: At,
+    number: u64,
+    connection: MultiplexedConnection,
+}
+
+impl NodeConnections {
+    pub fn new(cluster: Arc<Cluster>) -> Arc<Self> {
+        let nodes = Mutex::default();
+        Arc::new(Self { cluster, nodes })
+    }
+
+    /// A connection to the node that is known to have this bucket. Nodes are asked only if nothing is known.
+    ///
+    /// # Errors
+    /// When nobody knows it, or it cannot be reached.
+    pub async fn known(self: &Arc<Self>, bucket: Bucket) -> Result<BucketConnection, LiveError> {
+        let owner = match self.cluster.known_owner(bucket) {
+            Some(owner) => owner,
+            None => self.cluster.owner(bucket).await?,
+        };
+        self.connection(bucket, &owner.at).await
+    }
+
+    /// A connection to the node that has this bucket, as nodes said within the last second.
+    ///
+    /// # Errors
+    /// As [`NodeConnections::known`].
+    pub async fn current(self: &Arc<Self>, bucket: Bucket) -> Result<BucketConnection, LiveError> {
+        let owner = self.cluster.owner(bucket).await?;
+        self.connection(bucket, &owner.at).await
+    }
+
+    async fn connection(self: &Arc<Self>, bucket: Bucket, at: &At) -> Result<BucketConnection, LiveError> {
+        let open = self.to(at).await.inspect_err(|_| self.cluster.question())?;
+        Ok(BucketConnection {
+            connections: Arc::clone(self),
+            bucket,
+            open,
+        })
+    }
+
+    fn node(&self, at: &At) -> Arc<KeptNode> {
+        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(node) = nodes.get(at) {
+            return Arc::clone(node);
+        }
+        Arc::clone(nodes.entry(at.clone()).or_default())
+    }
+
+    async fn to(&self, at: &At) -> Result<Open, LiveError> {
+        let came = Instant::now();
+        let node = self.node(at);
+        // Held while connecting, so that others who wait use the same connection, or fail with it.
+        let mut kept = node.0.lock().await;
+        if let Some(connection) = &kept.connection {
+            return Ok(Open {
+                at: at.clone(),
+                number: kept.number,
+                connection: connection.clone(),
+            });
+        }
+        if kept.failed_at.is_some_and(|failed_at| failed_at >= came) {
+            return Err(LiveError::Unavailable);
+        }
+        let info = self.cluster.info(at);
+        let client = Client::open(info.clone()).map_err(LiveError::Url)?;
+        let connecting = client.get_multiplexed_async_connection_with_config(&self.cluster.config);
+        match connecting.await {
+            Ok(connection) => {
+                kept.number += 1;
+                kept.connection = Some(connection.clone());
+                Ok(Open {
+                    at: at.clone(),
+                    number: kept.number,
+                    connection,
+                })
+            }
+            Err(error) => {
+                kept.failed_at = Some(Instant::now());
+                Err(LiveError::from(error).named(info.addr()).await)
+            }
+        }
+    }
+
+    /// Closes a connection that failed, so that the next call makes another one.
+    async fn close(&self, open: &Open) {
+        self.cluster.question();
+        let node = self.node(&open.at);
+        let mut kept = node.0.lock().await;
+        if kept.number == open.number {
+            kept.connection = None;
+        }
+    }
+}
+
+/// Calls of the keys of one bucket. What a node did not run is sent to the one that has the bucket; what may have run is
+/// never sent again.
+#[derive(Clone)]
+pub struct BucketConnection {
+    connections: Arc<NodeConnections>,
+    bucket: Bucket,
+    open: Open,
+}
+
+impl BucketConnection {
+    async fn open(&mut self, at: &At) -> RedisResult<()> {
+        if self.open.at != *at {
+            self.open = self.connections.to(at).await.map_err(|error| match error {
+                LiveError::Redis(error) => error,
+                error => RedisError::from((ErrorKind::Io, "a node is not reached", error.to_string())),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Sends a pipeline to the node of this connection. Closes the connection if it fails.
+    async fn send(&mut self, pipeline: &Pipeline, offset: usize, count: usize) -> RedisResult<Vec<Value>> {
+        let sent = self
+            .open
+            .connection
+            .req_packed_commands(pipeline, offset, count)
+            .await;
+        if sent.is_err() {
+            self.connections.close(&self.open).await;
+        }
+        sent
+    }
+
+    async fn call(&mut self, pipeline: &Pipeline, count: usize) -> RedisResult<Vec<Value>> {
+        let mut replies = self.send(pipeline, 0, count).await?;
+        for _ in 0..REDIRECTS_LIMIT {
+            let mut moved: Option<(At, Vec<usize>)> = None;
+            let mut asked: Vec<(At, usize)> = Vec::new();
+            for (place, reply) in replies.iter().enumerate() {
+                match leads(reply, &self.open.at) {
+                    Leads::To(at) => moved.get_or_insert_with(|| (at, Vec::new())).1.push(place),
+                    Leads::AskedTo(at) => asked.push((at, place)),
+                    Leads::Astray => self.connections.cluster.question(),
+                    Leads::Nowhere => {}
+                }
+            }
+            if moved.is_none() && asked.is_empty() {
+                return Ok(replies);
+            }
+            for (at, place) in asked {
+                if let Some(command) = pipeline.cmd_iter().nth(place) {
+                    replies[place] = self.ask(&at, command).await?;
+                }
+            }
+            if let Some((at, places)) = moved {
+                self.connections.cluster.moved(self.bucket, at.clone());
+                self.open(&at).await?;
+                let mut again = Pipeline::with_capacity(places.len());
+                for (place, command) in pipeline.cmd_iter().enumerate() {
+                    if places.contains(&place) {
+                        again.add_command(command.clone());
+                    }
+                }
+                let answers = self.send(&again, 0, places.len()).await?;
+                for (place, answer) in places.into_iter().zip(answers) {
+                    replies[place] = answer;
+                }
+            }
+        }
+        for reply in &mut replies {
+            if matches!(leads(reply, &self.open.at), Leads::To(_) | Leads::AskedTo(_)) {
+                *reply = redis::parse_redis_value(NODES_DISAGREE)?;
+            }
+        }
+        Ok(replies)
+    }
+
+    /// Sends a command to the node to which its keys are being moved. Both commands travel together, since the first is
+    /// for the one behind it.
+    async fn ask(&self, at: &At, command: &Cmd) -> RedisResult<Value> {
+        let mut there = self.clone();
+        there.open(at).await?;
+        let mut pipeline = Pipeline::with_capacity(2);
+        pipeline.add_command(redis::cmd("ASKING"));
+        pipeline.add_command(command.clone());
+        let mut replies = there.send(&pipeline, 0, 2).await?;
+        Ok(replies.pop().unwrap_or(Value::Nil))
+    }
+}
+
+impl ConnectionLike for BucketConnection {
+    fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
+        Box::pin(async move {
+            let mut pipeline = Pipeline::with_capacity(1);
+            pipeline.add_command(cmd.clone());
+            let mut replies = self.call(&pipeline, 1).await?;
+            replies
+                .pop()
+                .unwrap_or(Value::Nil)
+                .extract_error()
+                .map_err(RedisError::from)
+        })
+    }
+
+    /// Only for pipelines whose replies are all wanted: an offset would need a transaction, and Tally has none.
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        pipeline: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        Box::pin(async move {
+            if offset == 0 {
+                self.call(pipeline, count).await
+            } else {
+                self.send(pipeline, offset, count).await
+            }
+        })
+    }
+
+    fn get_db(&self) -> i64 {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(host: &str, port: u16) -> At {
+        let host = host.to_owned();
+        At { host, port }
+    }
+
+    #[test]
+    fn each_reply_says_whether_the_call_ran_and_where_it_belongs() {
+        let from = at("10.0.0.1", 7000);
+        let said = |line: &str| {
+            leads(
+                &redis::parse_redis_value(line.as_bytes()).expect("a reply"),
+                &from,
+            )
+        };
+        for (line, meant) in [
+            ("-MOVED 125 10.0.0.2:7001\r\n", Leads::To(at("10.0.0.2", 7001))),
+            ("-MOVED 125 ::1:7001\r\n", Leads::To(at("::1", 7001))),
+            ("-MOVED 125 :7001\r\n", Leads::To(at("10.0.0.1", 7001))),
+            ("-MOVED 125\r\n", Leads::Astray),
+            ("-ASK 125 10.0.0.2:7001\r\n", Leads::AskedTo(at("10.0.0.2", 7001))),
+            ("-CLUSTERDOWN The cluster is down\r\n", Leads::Astray),
+            (
+                "-READONLY You can't write against a read only replica.\r\n",
+                Leads::Astray,
+            ),
+            (
+                "-LOADING Redis is loading the dataset in memory\r\n",
+                Leads::Astray,
+            ),
+            ("-MASTERDOWN AnyConnection with MASTER is down\r\n", Leads::Astray),
+            (
+                "-TRYAGAIN Multiple keys request during rehashing of slot\r\n",
+                Leads::Nowhere,
+            ),
+            ("-NOSCRIPT No matching script.\r\n", Leads::Nowhere),
+            (
+                "-CROSSSLOT Keys in request don't hash to the same slot\r\n",
+                Leads::Nowhere,
+            ),
+            ("-ERR something else\r\n", Leads::Nowhere),
+            ("$5\r\nMOVED\r\n", Leads::Nowhere),
+        ] {
+            assert_eq!(said(line), meant, "{line}");
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Asks nodes of a Redis Cluster which of them has what.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use rand::seq::SliceRandom;
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisError};
+use tokio::time::Instant;
+
+use super::map::{Map, Owner};
+use super::nodes::{self, At, Node};
+use crate::live::LiveError;
+use crate::live::address::at;
+use crate::live::buckets::Bucket;
+use crate::telemetry;
+
+/// How long it is believed what nodes said. Whoever comes later asks again.
+const BELIEVED_FOR: Duration = Duration::from_secs(1);
+/// The least time between two questions, after calls have failed.
+const ASK_EVERY: Duration = Duration::from_millis(50);
+/// How long a node may take to connect, and how long to answer.
+const ASK_LIMIT: Duration = Duration::from_millis(300);
+/// How many nodes are asked at once. One that was cut off says what was.
+const ASKED_NODES: usize = 3;
+/// The most nodes that are asked if those do not answer.
+const ASKED_LIMIT_NODES: usize = 32;
+
+/// A Redis Cluster, and what is known of it.
+pub struct Cluster {
+    seeds: Vec<ConnectionInfo>,
+    pub(super) config: AsyncConnectionConfig,
+    known: Mutex<Known>,
+    /// Whoever asks nodes holds it.
+    asking: tokio::sync::Mutex<()>,
+}
+
+struct Known {
+    map: Map,
+    asked_at: Option<Instant>,
+    /// Whether calls have failed since.
+    is_questioned: bool,
+}
+
+impl Cluster {
+    /// A Cluster with these nodes among its nodes, at least one.
+    pub fn new(seeds: Vec<ConnectionInfo>, config: AsyncConnectionConfig) -> Self {
+        Self {
+            seeds,
+            config,
+            known: Mutex::new(Known {
+                map: Map::new(),
+                asked_at: None,
+                is_questioned: false,
+            }),
+            asking: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// How Tally logs in at each node. Host and port are those of the first in the URL.
+    pub fn login(&self) -> &ConnectionInfo {
+        &self.seeds[0]
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        // No panic leaves it half changed, so the poison means nothing.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The owner of this bucket as it is known, without a question; `None`: nobody knows.
+    pub fn known_owner(&self, bucket: Bucket) -> Option<Owner> {
+        self.known().map.owner(bucket).cloned()
+    }
+
+    /// The owner of this bucket. Asks nodes if the last answer is older than a second, or calls have failed since.
+    ///
+    /// # Errors
+    /// When nobody knows it.
+    pub async fn owner(&self, bucket: Bucket) -> Result<Owner, LiveError> {
+        let asked = self.look().await;
+        match (self.known_owner(bucket), asked) {
+            (Some(owner), _) => Ok(owner),
+            (None, Err(error)) => Err(error),
+            (None, Ok(())) => Err(LiveError::NoOwner(bucket.slot())),
+        }
+    }
+
+    /// The buckets of each primary.
+    ///
+    /// # Errors
+    /// When no node has ever answered, or a bucket has no primary.
+    pub async fn primaries(&self) -> Result<Vec<Vec<Bucket>>, LiveError> {
+        let asked = self.look().await;
+        let primaries = self.known().map.primaries();
+        if primaries.is_empty() {
+            asked?;
+            return Err(LiveError::NoOwner(Bucket::FIRST.slot()));
+        }
+        Ok(primaries)
+    }
+
+    /// A call failed: whoever comes next asks again.
+    pub fn question(&self) {
+        self.known().is_questioned = true;
+    }
+
+    /// A node sends callers of this bucket to another one.
+    pub(super) fn moved(&self, bucket: Bucket, to: At) {
+        let mut known = self.known();
+        known.map.moved(bucket, to);
+        known.is_questioned = true;
+    }
+
+    /// How to connect to this node.
+    pub(super) fn info(&self, node: &At) -> ConnectionInfo {
+        at(self.login(), node.host.clone(), node.port)
+    }
+
+    fn is_believed(&self) -> bool {
+        let known = self.known();
+        let limit = if known.is_questioned {
+            ASK_EVERY
+        } else {
+            BELIEVED_FOR
+        };
+        known.asked_at.is_some_and(|at| at.elapsed() < limit)
+    }
+
+    /// Asks nodes, unless that was done lately, or another one does it.
+    ///
+    /// # Errors
+    /// When no node answers, and none ever has.
+    async fn look(&self) -> Result<(), LiveError> {
+        if self.is_believed() {
+            return Ok(());
+        }
+        let has_asked = self.known().asked_at.is_some();
+        let _asking = match self.asking.try_lock() {
+            Ok(asking) => asking,
+            // What it learns is most often the same.
+            Err(_) if has_asked => return Ok(()),
+            Err(_) => self.asking.lock().await,
+        };
+        if self.is_believed() {
+            return Ok(());
+        }
+        self.known().is_questioned = false;
+        let answers = self.ask().await;
+        let mut known = self.known();
+        match answers {
+            Ok(answers) => {
+                known.map.learn(&answers, Instant::now());
+                known.asked_at = Some(Instant::now());
+                Ok(())
+            }
+            Err(error) if known.asked_at.is_none() => Err(error),
+            // Its nodes may answer calls all the same.
+            Err(error) => {
+                known.asked_at = Some(Instant::now());
+                drop(known);
+                if telemetry::is_news("no node of the Redis Cluster answers", &error) {
+                    tracing::warn!(%error, "the Redis Cluster is used as it was known");
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// What nodes say, at least one of them.
+    async fn ask(&self) -> Result<Vec<Vec<Node>>, LiveError> {
+        let mut nodes: Vec<ConnectionInfo> = self
+            .known()
+            .map
+            .nodes()
+            .iter()
+            .map(|one| self.info(one))
+            .collect();
+        nodes.shuffle(&mut rand::rng());
+        // Those in the URL too: all that are known may be gone.
+        nodes.extend(self.seeds.iter().cloned());
+        nodes.truncate(ASKED_LIMIT_NODES);
+        let mut failure = LiveError::Unavailable;
+        for some in nodes.chunks(ASKED_NODES) {
+            let mut answers = Vec::new();
+            for answer in join_all(some.iter().map(|info| self.ask_one(info))).await {
+                match answer {
+                    Ok(nodes) => answers.push(nodes),
+                    // What waiting does not help says more.
+                    Err(error) if error.is_unfit() || !failure.is_unfit() => failure = error,
+                    Err(_) => {}
+                }
+            }
+            if !answers.is_empty() {
+                return Ok(answers);
+            }
+        }
+        Err(failure)
+    }
+
+    async fn ask_one(&self, info: &ConnectionInfo) -> Result<Vec<Node>, LiveError> {
+        let config = self
+            .config
+            .clone()
+            .set_connection_timeout(Some(ASK_LIMIT))
+            .set_response_timeout(Some(ASK_LIMIT));
+        let client = Client::open(info.clone()).map_err(LiveError::Url)?;
+        let mut connection = match client.get_multiplexed_async_connection_with_config(&config).await {
+            Ok(connection) => connection,
+            Err(error) => return Err(LiveError::from(error).named(info.addr()).await),
+        };
+        let asked: Result<String, RedisError> = redis::cmd("CLUSTER")
+            .arg("NODES")
+            .query_async(&mut connection)
+            .await;
+        let (at, is_named) = place(info.addr());
+        match asked {
+            Ok(reply) => Ok(nodes::read(&reply, &at, is_named)),
+            Err(error)
+                if error
+                    .detail()
+                    .is_some_and(|text| text.contains("cluster support disabled")) =>
+            {
+                Err(LiveError::NotACluster(at.to_string()))
+            }
+            Err(error) if error.code() == Some("NOPERM") => Err(LiveError::NoNodesPermission(at.to_string())),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Where this address is, and whether it needs a name, as TLS does.
+fn place(address: &ConnectionAddr) -> (At, bool) {
+    let (host, port, is_tls) = match address {
+        ConnectionAddr::TcpTls { host, port, .. } => (host.clone(), *port, true),
+        ConnectionAddr::Tcp(host, port) => (host.clone(), *port, false),
+        // A URL of a Cluster has hosts.
+        _ => (String::new(), 0, false),
+    };
+    (At { host, port }, is_tls)
+}

@@ -1,0 +1,424 @@
+//! Faults of a real Redis Cluster, one after the other, while votes are cast: nodes that are killed or frozen, slots that
+//! move, and both at once.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use redis::Value as Reply;
+use serde_json::{Value, json};
+use tally::app::{self, StoreUrls};
+use tally::dev::{PrivateCluster, PrivateRedis};
+use tally::domain::ItemId;
+use tally::ledger::Role;
+use tally::live::{Counters, KeyPrefix};
+use testkit::programs::{command, run_well};
+use testkit::stores::{Stores, environment, redis_connection, redis_info};
+use tokio::time::{Instant, sleep};
+
+use crate::pair::{LOOK_EVERY, Pair, spread, until_exact};
+use crate::programs::TALLY;
+use crate::{DEFAULT_ROUNDS, check, number};
+
+/// How long votes are cast before a fault.
+const BEFORE: Duration = Duration::from_millis(700);
+/// How long a replica gets nothing before its primary is lost.
+const LAG: Duration = Duration::from_millis(400);
+/// How long a node is frozen that is not voted out, and that is.
+const SHORT_FREEZE: Duration = Duration::from_millis(900);
+/// How long a failover may take, and how long a node that is back to follow its primary.
+const FAILOVER_LIMIT: Duration = Duration::from_secs(60);
+/// Keys that one step of a move takes.
+const MOVED_KEYS: usize = 4;
+/// The hash slots of some buckets, whose tags are `mm`, `I4`, `kv`, `Ja`, `iu` and `Kq`.
+const SLOTS: [u16; 6] = [125, 387, 2433, 7808, 8064, 16_256];
+
+/// What happens.
+#[derive(Clone, Copy, Debug)]
+enum Trouble {
+    Killed,
+    KilledAfterALag,
+    FrozenAndWoken,
+    FrozenForAWhile,
+    SlotMoved,
+    /// The node that hands a slot over is killed. The move is ended later.
+    KilledInMidMove,
+    /// The same, with a replica that lagged.
+    KilledInMidMoveAfterALag,
+    Wiped,
+    ScriptsForgotten,
+    ReplacedByHand,
+}
+
+const TROUBLES: [Trouble; 10] = [
+    Trouble::Killed,
+    Trouble::SlotMoved,
+    Trouble::KilledInMidMove,
+    Trouble::FrozenAndWoken,
+    Trouble::KilledAfterALag,
+    Trouble::FrozenForAWhile,
+    Trouble::Wiped,
+    Trouble::KilledInMidMoveAfterALag,
+    Trouble::ScriptsForgotten,
+    Trouble::ReplacedByHand,
+];
+
+/// A primary, and its slots.
+#[derive(Clone, Debug)]
+struct Owner {
+    id: String,
+    port: u16,
+}
+
+struct Installation {
+    stores: Stores,
+    cluster: PrivateCluster,
+    counters: Counters,
+    pair: Pair,
+}
+
+/// Plays `ROUNDS` faults, drawn from `SEED`. Returns the figures, and what was wrong.
+///
+/// # Errors
+/// When something does not start, or never becomes right.
+pub async fn play(folder: &Path) -> anyhow::Result<(Value, Vec<String>)> {
+    let mut installation = Installation::start(folder).await?;
+    let seed = number("SEED")?.unwrap_or(0);
+    let mut random = StdRng::seed_from_u64(seed);
+    let rounds = number("ROUNDS")?.unwrap_or(DEFAULT_ROUNDS);
+    let (mut acknowledged, mut failures) = (0, Vec::new());
+    let (mut without_count, mut until_all_exact) = (Vec::new(), Vec::new());
+    for round in 1..=rounds {
+        // Each of them in turn, and then at random.
+        let trouble = match TROUBLES.get(usize::try_from(round - 1)?) {
+            Some(trouble) => *trouble,
+            None => *TROUBLES.choose(&mut random).context("a trouble")?,
+        };
+        let slot = *SLOTS.choose(&mut random).context("a slot")?;
+        let load = installation.pair.load()?;
+        sleep(BEFORE + Duration::from_millis(random.random_range(0..500))).await;
+        let began = Instant::now();
+        let played = async {
+            installation.play(trouble, slot).await?;
+            installation.pair.until_counted().await
+        };
+        let name = format!("SEED={seed}, round {round}: {trouble:?} of slot {slot}");
+        played.await.context(name.clone())?;
+        without_count.push(began.elapsed());
+        sleep(BEFORE).await;
+        let load = load.stop().await;
+        acknowledged += load.acknowledged_votes;
+        if load.failures + load.refused > 0 {
+            failures.push(format!(
+                "{name}: {} votes were refused or not answered",
+                load.failures + load.refused
+            ));
+        }
+        let exact_after = installation.until_exact(acknowledged).await.context(name)?;
+        println!(
+            "{round} of {rounds}: {trouble:?}, {acknowledged} votes, counts again after {:.1} s, exact after {:.1} s more",
+            without_count[without_count.len() - 1].as_secs_f64(),
+            exact_after.as_secs_f64(),
+        );
+        until_all_exact.push(exact_after);
+        installation.until_followed().await?;
+    }
+    installation.audit().await?;
+    let figures = json!({
+        "scenario": "cluster",
+        "seed": seed,
+        "faults": rounds,
+        "acknowledged_votes": acknowledged,
+        "seconds_until_counts_are_back": spread(&mut without_count),
+        "seconds_until_exact_after_the_last_vote": spread(&mut until_all_exact),
+    });
+    Ok((figures, failures))
+}
+
+impl Installation {
+    async fn start(folder: &Path) -> anyhow::Result<Self> {
+        let (stores, cluster) = Stores::start().await.clustered().await;
+        let pair = Pair::start(folder, &stores, |role| cluster.login_url(role)).await?;
+        let counters = app::counters(&StoreUrls {
+            database_url: String::new(),
+            redis_url: cluster.login_url(Role::Worker),
+            key_prefix: KeyPrefix::default(),
+        })?;
+        Ok(Self {
+            stores,
+            cluster,
+            counters,
+            pair,
+        })
+    }
+
+    fn node(&mut self, port: u16) -> anyhow::Result<&mut PrivateRedis> {
+        let mut nodes = self.cluster.nodes.iter_mut();
+        nodes
+            .find(|node| node.port() == port)
+            .with_context(|| format!("no node has the port {port}"))
+    }
+
+    fn ports(&self) -> Vec<u16> {
+        self.cluster.nodes.iter().map(PrivateRedis::port).collect()
+    }
+
+    async fn send(&self, port: u16, words: &[&str]) -> anyhow::Result<Reply> {
+        let mut nodes = self.cluster.nodes.iter();
+        let node = nodes.find(|node| node.port() == port).context("a node")?;
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]);
+        Ok(command
+            .query_async(&mut redis_connection(&node.url()).await?)
+            .await?)
+    }
+
+    /// The primary of this slot, as this node sees it.
+    async fn owner_by(&self, asked: u16, slot: u16) -> anyhow::Result<Option<Owner>> {
+        let text: String = redis::from_redis_value(self.send(asked, &["CLUSTER", "NODES"]).await?)?;
+        for line in text.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            let is_there = words.iter().skip(8).any(|word| {
+                let (from, to) = word.split_once('-').unwrap_or((word, word));
+                let number = |text: &str| text.parse::<u16>().ok();
+                number(from)
+                    .zip(number(to))
+                    .is_some_and(|(from, to)| (from..=to).contains(&slot))
+            });
+            let is_well = !words[2].contains("fail") && words[2].contains("master");
+            if is_there && is_well {
+                let (address, _) = words[1].split_once('@').context("an address")?;
+                let (_, port) = address.rsplit_once(':').context("a port")?;
+                return Ok(Some(Owner {
+                    id: words[0].to_owned(),
+                    port: port.parse()?,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The primary of this slot, which is not this one: it says so itself, and so do most nodes. One that takes the slot
+    /// over hears of no failover until that is done.
+    async fn owner(&self, slot: u16, but: Option<u16>) -> anyhow::Result<Owner> {
+        let deadline = Instant::now() + FAILOVER_LIMIT;
+        loop {
+            let mut named = Vec::new();
+            for port in self.ports().into_iter().filter(|port| Some(*port) != but) {
+                named.extend(self.owner_by(port, slot).await?.map(|owner| (port, owner)));
+            }
+            let own = named.iter().find(|(port, owner)| *port == owner.port);
+            if let Some((_, own)) = own
+                && named.iter().filter(|(_, owner)| owner.id == own.id).count() > self.ports().len() / 2
+            {
+                return Ok(own.clone());
+            }
+            if Instant::now() > deadline {
+                bail!("the nodes do not agree who has slot {slot}: {named:?}");
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// The replicas of this primary.
+    async fn replicas(&self, of: &Owner) -> anyhow::Result<Vec<u16>> {
+        let mut replicas = Vec::new();
+        for node in &self.cluster.nodes {
+            let info = redis_info(&node.url(), "replication").await?;
+            if info.get::<u16>("master_port") == Some(of.port) {
+                replicas.push(node.port());
+            }
+        }
+        Ok(replicas)
+    }
+
+    async fn pause_replicas(&mut self, of: &Owner) -> anyhow::Result<()> {
+        let replicas = self.replicas(of).await?;
+        for port in &replicas {
+            self.node(*port)?.pause()?;
+        }
+        sleep(LAG).await;
+        self.node(of.port)?.crash().await;
+        for port in &replicas {
+            self.node(*port)?.resume()?;
+        }
+        Ok(())
+    }
+
+    async fn play(&mut self, trouble: Trouble, slot: u16) -> anyhow::Result<()> {
+        let before = self.owner(slot, None).await?;
+        match trouble {
+            Trouble::Killed => {
+                self.node(before.port)?.crash().await;
+                self.owner(slot, Some(before.port)).await?;
+                self.node(before.port)?.start().await
+            }
+            Trouble::KilledAfterALag => {
+                self.pause_replicas(&before).await?;
+                self.owner(slot, Some(before.port)).await?;
+                self.node(before.port)?.start().await
+            }
+            Trouble::FrozenAndWoken => {
+                self.node(before.port)?.pause()?;
+                let after = self.owner(slot, Some(before.port)).await;
+                self.node(before.port)?.resume()?;
+                after.map(drop)
+            }
+            Trouble::FrozenForAWhile => {
+                self.node(before.port)?.pause()?;
+                sleep(SHORT_FREEZE).await;
+                self.node(before.port)?.resume()
+            }
+            Trouble::SlotMoved => {
+                let to = self.begin_move(slot, &before).await?;
+                while self.move_some(slot, &before, &to).await? > 0 {}
+                self.end_move(slot, &to).await
+            }
+            Trouble::KilledInMidMove | Trouble::KilledInMidMoveAfterALag => {
+                let to = self.begin_move(slot, &before).await?;
+                self.move_some(slot, &before, &to).await?;
+                if matches!(trouble, Trouble::KilledInMidMove) {
+                    self.node(before.port)?.crash().await;
+                } else {
+                    self.pause_replicas(&before).await?;
+                }
+                self.owner(slot, Some(before.port)).await?;
+                sleep(BEFORE).await;
+                self.node(before.port)?.start().await?;
+                self.end_move(slot, &to).await
+            }
+            Trouble::Wiped => self.send(before.port, &["FLUSHALL"]).await.map(drop),
+            Trouble::ScriptsForgotten => {
+                for port in self.ports() {
+                    self.send(port, &["SCRIPT", "FLUSH"]).await?;
+                }
+                Ok(())
+            }
+            Trouble::ReplacedByHand => {
+                let replicas = self.replicas(&before).await?;
+                let replica = *replicas.first().context("a replica")?;
+                self.send(replica, &["CLUSTER", "FAILOVER"]).await?;
+                let deadline = Instant::now() + FAILOVER_LIMIT;
+                while self.owner(slot, None).await?.port != replica {
+                    if Instant::now() > deadline {
+                        bail!("the replica is not promoted");
+                    }
+                    sleep(LOOK_EVERY).await;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Begins to move a slot to another primary, which it returns.
+    async fn begin_move(&self, slot: u16, from: &Owner) -> anyhow::Result<Owner> {
+        for other in SLOTS {
+            let to = self.owner(other, None).await?;
+            if to.id != from.id {
+                let slot = slot.to_string();
+                self.send(to.port, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from.id])
+                    .await?;
+                self.send(from.port, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to.id])
+                    .await?;
+                return Ok(to);
+            }
+        }
+        bail!("no other primary has one of these slots")
+    }
+
+    /// Moves some keys. Returns how many.
+    async fn move_some(&self, slot: u16, from: &Owner, to: &Owner) -> anyhow::Result<usize> {
+        let (slot, number) = (slot.to_string(), MOVED_KEYS.to_string());
+        let reply = self
+            .send(from.port, &["CLUSTER", "GETKEYSINSLOT", &slot, &number])
+            .await?;
+        let keys: Vec<String> = redis::from_redis_value(reply)?;
+        let url = self.cluster.nodes[0].url();
+        let (_, rest) = url.split_once("://:").context("a password")?;
+        let (secret, _) = rest.split_once('@').context("a host")?;
+        let port = to.port.to_string();
+        for key in &keys {
+            let migrate = [
+                "MIGRATE",
+                "127.0.0.1",
+                &port,
+                key,
+                "0",
+                "5000",
+                "REPLACE",
+                "AUTH",
+                secret,
+            ];
+            self.send(from.port, &migrate).await?;
+        }
+        Ok(keys.len())
+    }
+
+    /// Ends a move. All others hear of it from the new primary.
+    async fn end_move(&self, slot: u16, to: &Owner) -> anyhow::Result<()> {
+        let text = slot.to_string();
+        self.send(to.port, &["CLUSTER", "SETSLOT", &text, "NODE", &to.id])
+            .await?;
+        let deadline = Instant::now() + FAILOVER_LIMIT;
+        while self.owner(slot, None).await?.id != to.id {
+            if Instant::now() > deadline {
+                bail!("the slot is not where it was moved");
+            }
+            sleep(LOOK_EVERY).await;
+        }
+        Ok(())
+    }
+
+    async fn until_exact(&self, acknowledged: u64) -> anyhow::Result<Duration> {
+        let owner = self.stores.pool();
+        let counts = async || {
+            let live = async |items: Vec<i64>| {
+                let items: Vec<ItemId> = items.into_iter().filter_map(ItemId::new).collect();
+                let counters = self.counters.read(&items).await?;
+                Ok(counters
+                    .into_iter()
+                    .map(|one| one.count.map(|(count, _)| count))
+                    .collect())
+            };
+            check::counts_with(&owner, live).await
+        };
+        until_exact(&owner, acknowledged, counts).await
+    }
+
+    /// Waits until each primary has a replica with all of its data: another one is not promoted.
+    async fn until_followed(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + FAILOVER_LIMIT;
+        loop {
+            let mut following = 0;
+            for node in &self.cluster.nodes {
+                let Ok(info) = redis_info(&node.url(), "replication").await else {
+                    continue;
+                };
+                let is_up = info
+                    .get::<String>("master_link_status")
+                    .is_some_and(|link| link == "up");
+                following += usize::from(is_up);
+            }
+            if following == PrivateCluster::PRIMARIES {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("{following} replicas follow their primaries");
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    async fn audit(&self) -> anyhow::Result<()> {
+        let mut audit = command(TALLY);
+        audit.arg("audit").envs(environment(
+            self.stores.login_url(Role::Worker),
+            self.cluster.login_url(Role::Worker),
+        ));
+        run_well(audit).await.context("tally audit")?;
+        Ok(())
+    }
+}
