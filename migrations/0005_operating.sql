@@ -5,7 +5,11 @@
 create table identity (
     -- Always true: there is one row.
     one boolean primary key default true constraint identity_is_one check (one),
-    id  text not null default gen_random_uuid()::text
+    id  text not null default gen_random_uuid()::text,
+    -- Which cell this is: its ids lie from cell · 2⁴⁰ + 1 to (cell + 1) · 2⁴⁰ − 1, so that all cells' ids fit
+    -- JavaScript's numbers. The first `tally migrate` sets it, together with the sequences (`set_cell`), and it never
+    -- changes. Null: that has not ended yet.
+    cell integer constraint identity_cell check (cell between 0 and 8191)
 );
 insert into identity default values;
 

@@ -98,7 +98,7 @@ grant update (asked_at) on job to tally_server;
 -- For /health/ready, and to tell Tally's tables from those of others.
 grant select (version, checksum) on _sqlx_migrations to tally_server, tally_worker;
 -- Which Tally this is.
-grant select (id) on identity to tally_server, tally_worker;
+grant select (id, cell) on identity to tally_server, tally_worker;
 
 -- The sync worker and `tally audit` write counts and the watermark. They read votes, but not
 -- who voted.
@@ -167,7 +167,7 @@ grant execute on function vote_ids_are_new to tally_operator;
 grant select (name, counted_vote_id, knows_rules), insert (name, counted_vote_id, knows_rules),
       update (counted_vote_id) on writer_connection to tally_operator;
 grant select (version, checksum) on _sqlx_migrations to tally_operator;
-grant select (id) on identity to tally_operator;
+grant select (id, cell) on identity to tally_operator;
 
 -- `tally event` shows events, and has them sent again.
 grant select, update (tries, refusals, first_tried_at, next_try_at, delivered_at, dead_at) on event to tally_operator;
@@ -179,7 +179,7 @@ grant select on item, audited_count, open_item, open_poll, vote, rule, place, vo
 grant select (id, voter_id, item_id, cast_from, cast_until, reason, created_at, until_vote_id, done_vote_id,
               undone_vote_id, api_key_id) on voiding to tally_report;
 -- `tally export` says of which Tally its rows are, and up to which vote.
-grant select (id) on identity to tally_report;
+grant select (id, cell) on identity to tally_report;
 grant select (vote_id, vote_total, reached_at) on watermark to tally_report;
 grant select (reached_at, saved_vote_id) on watermark to tally_operator;
 

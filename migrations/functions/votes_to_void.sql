@@ -24,6 +24,9 @@ begin
     if p_addresses is null then
         select least(coalesce(min(vote.id) - 1, p_until_vote), p_until_vote) into from_id
         from vote where vote.id > p_after;
+    else
+        select least(coalesce(min(vote_address.vote_id) - 1, p_until_vote), p_until_vote) into from_id
+        from vote_address where vote_address.vote_id > p_after;
     end if;
     if p_api_key is not null then
         select coalesce(range_agg(part.ids), '{}') into of_key
@@ -41,8 +44,8 @@ begin
         from (
             select vote.id
             from vote_address join vote on vote.id = vote_address.vote_id
-            where vote_address.vote_id > p_after
-              and vote_address.vote_id <= least(p_after + p_limit_ids, p_until_vote)
+            where vote_address.vote_id > from_id
+              and vote_address.vote_id <= least(from_id + p_limit_ids, p_until_vote)
               and vote_address.address_hash = any(p_addresses)
               and vote.change_number % 2 = 0
               and (p_item is null or vote.item_id = p_item)
@@ -53,7 +56,7 @@ begin
             order by vote_address.vote_id
             limit p_limit_votes
         ) as one;
-        if seen < p_limit_votes then up_to := least(p_after + p_limit_ids, p_until_vote); end if;
+        if seen < p_limit_votes then up_to := least(from_id + p_limit_ids, p_until_vote); end if;
     else
         select array_agg(one.id), count(*), max(one.id) into ids, seen, up_to
         from (

@@ -5,7 +5,9 @@ use std::panic;
 use anyhow::Context;
 
 use super::{StoreUrls, database_setting, dev, supervisor};
+use crate::config::operator::CellCommand;
 use crate::config::{self, Command};
+use crate::domain::Cell;
 use crate::ledger::WorkerLedger;
 use crate::live::{Counters, Redis, WORKER_ANSWER_LIMIT};
 use crate::sync::{self, Repair};
@@ -25,6 +27,16 @@ async fn dispatch(command: Command) -> anyhow::Result<bool> {
         Command::Migrate(settings) => migrate(&settings).await.map(|()| true),
         Command::Item(command) => operator::item(command).await,
         Command::Poll(command) => operator::poll(command).await,
+        Command::Cell(CellCommand::Make(settings)) => {
+            let done =
+                super::migrate_as(&settings.database_url, "tally cell make", Some(settings.cell)).await?;
+            operator::print_next_steps(done.cell);
+            Ok(true)
+        }
+        Command::Cell(CellCommand::Router(router)) => {
+            operator::print_router(&router);
+            Ok(true)
+        }
         Command::Watch(command) => operator::watch(command).await,
         Command::Ballots(command) => operator::ballots(command).await,
         Command::Key(command) => operator::key(command).await,
@@ -90,12 +102,12 @@ async fn serve(settings: config::Serve) -> anyhow::Result<()> {
     let metrics = telemetry::init_metrics(&[telemetry::Program::Server])?;
     let stores = StoreUrls::from(&settings.stores);
     if settings.migrate {
-        super::migrate(&stores.database_url, "tally serve").await?;
+        super::migrate_as(&stores.database_url, "tally serve", settings.which.cell).await?;
     }
-    super::check_for_server(&stores, "tally serve").await?;
+    let mut options = ServerOptions::from(&settings.server);
+    super::check_for_server(&stores, "tally serve", settings.which.cell, options.cells).await?;
     let endpoint = settings.traces.otel_exporter_otlp_endpoint.as_deref();
     let traces = telemetry::Traces::start(endpoint, telemetry::Program::Server)?;
-    let mut options = ServerOptions::from(&settings.server);
     if let Some(url) = &settings.server.operator_database_url {
         options.operator = Some(super::operator(url.as_str(), "tally serve operator")?);
     }
@@ -145,8 +157,15 @@ async fn doctor(settings: &config::Doctor) -> anyhow::Result<bool> {
 }
 
 async fn migrate(settings: &config::Migrate) -> anyhow::Result<()> {
-    let roles = super::migrate(&settings.database_url, "tally migrate").await?;
-    telemetry::print(format_args!("the database is up to date; {}\n", Plain(roles)));
+    let done = super::migrate_as(&settings.database_url, "tally migrate", settings.which.cell).await?;
+    let cell = match done.cell {
+        Cell::FIRST => String::new(),
+        cell => format!("it is cell {cell}; "),
+    };
+    telemetry::print(format_args!(
+        "the database is up to date; {cell}{}\n",
+        Plain(done.roles)
+    ));
     Ok(())
 }
 

@@ -98,8 +98,8 @@ async fn serve(
         urls(Role::Worker, &logins.worker_url),
     );
     add_demo(&logins.server_url).await?;
-    super::check_for_server(&of_server, "tally dev server").await?;
     let mut options = ServerOptions::from(&settings.server);
+    super::check_for_server(&of_server, "tally dev server", None, options.cells).await?;
     if settings.server.open.is_none() && settings.server.listen.ip().is_loopback() {
         options.access.open = Open::ALL;
     }

@@ -12,7 +12,8 @@ use metrics_exporter_prometheus::PrometheusHandle;
 
 pub use commands::{run, sync_worker};
 
-use crate::ledger::{OperatorLedger, OwnerLedger, Roles, ServerLedger, WorkerLedger};
+use crate::domain::{Cell, Cells};
+use crate::ledger::{Migrated, OperatorLedger, OwnerLedger, Roles, ServerLedger, WorkerLedger};
 use crate::live::{Counters, KeyPrefix, Redis, SERVER_ANSWER_LIMIT, WORKER_ANSWER_LIMIT};
 use crate::sync::{SyncError, SyncOptions, Worker};
 use crate::telemetry::Program;
@@ -61,15 +62,22 @@ pub fn worker(stores: &StoreUrls, options: SyncOptions, application_name: &str) 
 
 /// Checks whether the stores allow a server to start.
 ///
-/// A store that is unavailable does not prevent the start, because it may return.
+/// A store that is unavailable does not prevent the start, because it may return. `asked`: which cell the database must
+/// be. `cells`: the cells that the settings name.
 ///
 /// # Errors
-/// Fails when a store is not fit for this Tally, or a URL is wrong.
-pub async fn check_for_server(stores: &StoreUrls, application_name: &str) -> anyhow::Result<()> {
+/// Fails when a store is not fit for this Tally, the database is another cell, or a URL is wrong.
+pub async fn check_for_server(
+    stores: &StoreUrls,
+    application_name: &str,
+    asked: Option<Cell>,
+    cells: Cells,
+) -> anyhow::Result<()> {
     let ledger = ServerLedger::new(&stores.database_url, application_name)?;
     let redis = Redis::new(&stores.redis_url, &stores.key_prefix, SERVER_ANSWER_LIMIT)?;
     let checked = async {
         ledger.check().await?;
+        ledger.check_cell(asked, cells).await?;
         redis.check(Program::Server).await?;
         redis.claim(&ledger.owner().await?).await?;
         Ok(())
@@ -108,8 +116,20 @@ pub fn counters(stores: &StoreUrls) -> anyhow::Result<Counters> {
 /// # Errors
 /// Fails when the URL is wrong, or a migration that has run was changed.
 pub async fn migrate(database_url: &str, application_name: &str) -> anyhow::Result<Roles> {
+    Ok(migrate_as(database_url, application_name, None).await?.roles)
+}
+
+/// Migrates as [`migrate`] does. A new database becomes this cell, by default the first.
+///
+/// # Errors
+/// The same. Also when the database is another cell.
+pub async fn migrate_as(
+    database_url: &str,
+    application_name: &str,
+    cell: Option<Cell>,
+) -> anyhow::Result<Migrated> {
     let owner = OwnerLedger::new(database_url, application_name)?;
-    let roles = owner.migrate().await?;
+    let migrated = owner.migrate_as(cell).await?;
     owner.close().await;
-    Ok(roles)
+    Ok(migrated)
 }

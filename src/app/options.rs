@@ -2,6 +2,7 @@
 
 use super::StoreUrls;
 use crate::config;
+use crate::domain::Cells;
 use crate::live::Seeding;
 use crate::replay::{Columns, PollOptions, ReplayOptions, Values};
 use crate::sync::{Schedule, SyncOptions, WebhookOptions};
@@ -33,6 +34,10 @@ impl From<&config::Server> for ServerOptions {
             },
             // It takes a connection, which the caller describes.
             operator: None,
+            cells: Cells {
+                count: settings.cells,
+                of_keys: settings.key_cells,
+            },
         }
     }
 }

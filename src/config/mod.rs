@@ -36,7 +36,7 @@ use values::{
 };
 pub use webhook::Webhook;
 
-use crate::domain::{ItemId, ItemName};
+use crate::domain::{Cell, ItemId, ItemName};
 use crate::live::KeyPrefix;
 use crate::telemetry::LogFormat;
 
@@ -192,6 +192,9 @@ pub enum Command {
     /// Create, show and edit polls
     #[command(subcommand)]
     Poll(operator::Poll),
+    /// Make the next cell, and write the file of the router before the cells
+    #[command(subcommand)]
+    Cell(operator::CellCommand),
     /// Show counts as they change, until Ctrl-C: a table in a terminal, otherwise a line for each change
     Watch(operator::Watch),
     /// Create ballots; each buys one vote
@@ -246,6 +249,8 @@ pub struct Serve {
     pub server: Server,
     #[command(flatten)]
     pub traces: Traces,
+    #[command(flatten)]
+    pub which: WhichCell,
 
     /// Bring the database's tables up to date first
     #[arg(long, env = "TALLY_MIGRATE", value_parser = clap::builder::BoolishValueParser::new())]
@@ -320,12 +325,24 @@ pub struct Dev {
     pub traces: Traces,
 }
 
+/// Which cell a database is.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct WhichCell {
+    /// The cell that the database is: from 0 to 8191. Migrating makes a new database this cell, by default 0; a database
+    /// that is another one is refused
+    #[arg(long, env = "TALLY_CELL", value_name = "CELL")]
+    pub cell: Option<Cell>,
+}
+
 /// `tally migrate`.
 #[derive(Args)]
 pub struct Migrate {
     /// Postgres, the database of record: postgres://user:password@host:port/database, or several hosts
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_parser = store_url, value_name = "URL")]
     pub database_url: String,
+
+    #[command(flatten)]
+    pub which: WhichCell,
 }
 
 /// `tally audit`.

@@ -3,6 +3,7 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 
+use super::operator::CellCommand;
 use super::secret_files::{self, SUFFIX, Secret, Secrets};
 use super::{Command, Dev, Server, SyncWorker, Tally};
 use crate::domain::{API_KEY_PREFIX, wrapping};
@@ -22,6 +23,7 @@ impl Settings for Tally {
         match &self.command {
             Command::Serve(serve) => serve.server.check(),
             Command::Dev(dev) => dev.check(),
+            Command::Cell(CellCommand::Router(router)) => router.check(),
             _ => Ok(()),
         }
     }

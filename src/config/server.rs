@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::values::{SecretUrl, claim, duration, hsts, path, served};
+use super::values::{SecretUrl, cells, claim, duration, hsts, path, served};
 use crate::domain::{AddressKeys, Throttles};
 use crate::web::access::{
     CreateItems, FrameOrigins, HOPS_LIMIT, JwtSecrets, Networks, Open, Origins, ProxyHeader, VoterCookies,
@@ -60,6 +60,14 @@ pub struct Server {
         value_name = "WHAT"
     )]
     pub create_items: CreateItems,
+
+    /// How many cells there are, this one among them. The last page of a list names the next cell
+    #[arg(long, env = "TALLY_CELLS", default_value_t = 1, value_parser = cells, value_name = "CELLS")]
+    pub cells: u16,
+
+    /// In how many cells, from cell 0 on, items and polls with own keys lie. It never changes: a key's cell depends on it
+    #[arg(long, env = "TALLY_KEY_CELLS", default_value_t = 1, value_parser = cells, value_name = "CELLS")]
+    pub key_cells: u16,
 
     /// Make a live count with the first vote on an item; by default, with the second within about a second
     #[arg(long, env = "TALLY_SEED_ALL", value_parser = clap::builder::BoolishValueParser::new())]

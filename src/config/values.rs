@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::domain::{CHOICES_LIMIT_ITEMS, ItemId, ItemName, without_wrapping, wrapping};
+use crate::domain::{CELLS_LIMIT, CHOICES_LIMIT_ITEMS, ItemId, ItemName, without_wrapping, wrapping};
 
 /// A cron expression of six fields, seconds first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -187,6 +187,12 @@ pub fn connections(text: &str) -> Result<usize, String> {
 /// Reads the most connections of a server.
 pub fn served(text: &str) -> Result<usize, String> {
     whole(text, SERVED_LIMIT_CONNECTIONS)
+}
+
+/// Reads a number of cells.
+pub fn cells(text: &str) -> Result<u16, String> {
+    let number = whole(text, usize::from(CELLS_LIMIT))?;
+    Ok(u16::try_from(number).unwrap_or(CELLS_LIMIT))
 }
 
 /// Reads the number of a column, counted from 1.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sqlx::migrate::MigrateError;
 
+use crate::domain::{Cell, OtherCell};
 use crate::tls::TlsFault;
 
 /// Why a call of Postgres failed.
@@ -52,6 +53,9 @@ pub enum LedgerError {
     Incarnation(u32),
     #[error(transparent)]
     OtherRun(#[from] OtherRun),
+    /// From finding what a request names.
+    #[error(transparent)]
+    OtherCell(#[from] OtherCell),
     /// From a worker's statement.
     #[error(transparent)]
     Overtaken(#[from] Overtaken),
@@ -127,6 +131,14 @@ pub enum UnfitDatabase {
          version; install that version, or give this one another database"
     )]
     OtherSchema(i64),
+    /// What it is, and what the settings say.
+    #[error(
+        "this database is cell {held}, and was to be cell {asked}: a database stays the cell that its first \
+         migration made it; give the address of the other one, or set TALLY_CELL={held}"
+    )]
+    OtherCell { held: Cell, asked: Cell },
+    #[error("this database is cell {held}, and TALLY_CELLS says that there are {cells}: raise it")]
+    CellBeyond { held: Cell, cells: u16 },
     #[error("vote ids must only go up, one by one, and vote_id_seq in Postgres {0}")]
     Sequence(String),
     /// With the statement that mends it.

@@ -1,5 +1,6 @@
 //! Which run of Postgres a program is connected to.
 
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,13 +10,15 @@ use tokio::time::Instant;
 
 use super::error::is_not_migrated;
 use crate::cache::Ends;
-use crate::domain::PostgresRun;
+use crate::domain::{Cell, PostgresRun};
 
 /// The run of Postgres that this program saw last. Every new connection says which run it reaches.
 /// When that is another one, all that was remembered of Postgres ends. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Runs {
     last: Arc<Mutex<Last>>,
+    /// The cell's number and one; 0: no connection has said it yet. Each vote on an item reads it.
+    cell_and_one: Arc<AtomicU16>,
     ends: Ends,
 }
 
@@ -44,9 +47,15 @@ impl Runs {
     /// Asks which run this new connection reaches, and notes it. A database that is not migrated has
     /// nothing to remember.
     pub async fn learn(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        match run_of(connection).await {
-            Ok(run) => {
-                self.note(run);
+        let learnt = sqlx::query!(r#"select postgres_run() as "run!", cell from identity"#)
+            .fetch_one(connection)
+            .await;
+        match learnt {
+            Ok(row) => {
+                self.note(PostgresRun::new(row.run));
+                let cell = row.cell.and_then(cell);
+                self.cell_and_one
+                    .store(cell.map_or(0, |cell| cell.get() + 1), Ordering::Relaxed);
                 Ok(())
             }
             Err(error) if is_not_migrated(&error) => Ok(()),
@@ -57,6 +66,14 @@ impl Runs {
     /// The run that was seen last. `None`: none was yet.
     pub fn last(&self) -> Option<PostgresRun> {
         self.lock().run
+    }
+
+    /// Which cell the database is. `None`: no connection has said it yet.
+    pub fn cell(&self) -> Option<Cell> {
+        self.cell_and_one
+            .load(Ordering::Relaxed)
+            .checked_sub(1)
+            .and_then(Cell::new)
     }
 
     /// How often the run has changed. A connection that saw fewer changes is from before the last
@@ -79,6 +96,11 @@ impl Runs {
     fn lock(&self) -> MutexGuard<'_, Last> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The cell with this number in the ledger.
+pub(super) fn cell(number: i32) -> Option<Cell> {
+    u16::try_from(number).ok().and_then(Cell::new)
 }
 
 /// Which run this connection reaches.

@@ -5,6 +5,7 @@
 //! - `items`, `polls`, `ballots`: over HTTP.
 //! - `api_keys`: API keys, with a Postgres login.
 //! - `archive`: votes of what has closed to files, with its own Postgres login.
+//! - `cell`: the next cell, and the router before the cells.
 //! - `counter`: what Redis holds of an item.
 //! - `export`: tables to files, with a login for reports.
 //! - `import`: files to tables, with its own Postgres login, because it can store any vote.
@@ -18,6 +19,7 @@ mod api;
 mod api_keys;
 mod archive;
 mod ballots;
+mod cell;
 mod counter;
 pub(crate) mod events;
 mod export;
@@ -33,6 +35,7 @@ mod watch;
 pub use api_keys::key;
 pub use archive::archive;
 pub use ballots::ballots;
+pub use cell::{print_next_steps, print_router};
 pub use counter::counter;
 pub use export::export;
 pub use import::import;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::cache::{Asked, Cache, Remembers};
-use crate::domain::{Found, ItemId, ItemKey, PollId, Reference};
+use crate::domain::{Cell, Cells, Found, ItemId, ItemKey, OtherCell, PollId, Reference, VoteId};
 use crate::ledger::{LedgerError, ServerLedger};
 use crate::web::problem::Problem;
 
@@ -41,20 +41,66 @@ fn named<Id>(id: Id) -> Found<Id> {
 }
 
 /// Finds what references name: in what one thread remembers of keys, or in the ledger.
+///
+/// What lies in another cell is not looked for: each method fails then ([`LedgerError::OtherCell`]).
 pub struct References {
     ledger: ServerLedger,
+    cells: Cells,
     item_keys: Cache<ItemKeys>,
     poll_keys: Cache<PollKeys>,
 }
 
 impl References {
     /// Remembers nothing yet.
-    pub fn new(ledger: ServerLedger) -> Self {
+    pub fn new(ledger: ServerLedger, cells: Cells) -> Self {
         Self {
             item_keys: Cache::ended_by(ledger.ends()),
             poll_keys: Cache::ended_by(ledger.ends()),
             ledger,
+            cells,
         }
+    }
+
+    /// Returns the cell of this server, and the cells that its settings name.
+    pub async fn cell(&self) -> Result<(Cell, Cells), LedgerError> {
+        Ok((self.ledger.cell().await?, self.cells))
+    }
+
+    /// Checks that the items or polls of these references are not another cell's.
+    async fn check<'a, Id: Copy + 'a>(
+        &self,
+        kind: &str,
+        number: impl Fn(Id) -> i64,
+        references: impl IntoIterator<Item = &'a Reference<Id>>,
+    ) -> Result<(), LedgerError> {
+        let here = self.ledger.cell().await?;
+        for reference in references {
+            match reference {
+                Reference::Id(id) => OtherCell::check_id(here, number(*id), kind)?,
+                Reference::Key(key) => OtherCell::check_key(here, self.cells, key.as_str())?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that a new item or poll may have this key here.
+    pub async fn check_key(&self, key: Option<&ItemKey>) -> Result<(), LedgerError> {
+        match key {
+            Some(key) => {
+                let here = self.ledger.cell().await?;
+                Ok(OtherCell::check_key(here, self.cells, key.as_str())?)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that a vote is not another cell's.
+    pub async fn check_vote(&self, vote: VoteId) -> Result<(), LedgerError> {
+        Ok(OtherCell::check_id(
+            self.ledger.cell().await?,
+            vote.get(),
+            "vote",
+        )?)
     }
 
     /// Finds the item of this reference. `None`: no item has this key. Does not check that an id exists.
@@ -62,6 +108,7 @@ impl References {
         &self,
         reference: &Reference<ItemId>,
     ) -> Result<Option<Found<ItemId>>, LedgerError> {
+        self.check("item", ItemId::get, [reference]).await?;
         let key = match reference {
             Reference::Id(id) => return Ok(Some(named(*id))),
             Reference::Key(key) => key,
@@ -98,6 +145,7 @@ impl References {
         &self,
         references: &[Reference<ItemId>],
     ) -> Result<Vec<Option<Found<ItemId>>>, LedgerError> {
+        self.check("item", ItemId::get, references).await?;
         let look_up = async |unknown: &[ItemKey]| self.ledger.items_with_keys(unknown).await;
         self.find_items_by(references, look_up).await
     }
@@ -146,6 +194,7 @@ impl References {
         &self,
         reference: &Reference<PollId>,
     ) -> Result<Option<Found<PollId>>, LedgerError> {
+        self.check("poll", PollId::get, [reference]).await?;
         let key = match reference {
             Reference::Id(id) => return Ok(Some(named(*id))),
             Reference::Key(key) => key,
@@ -188,7 +237,7 @@ mod tests {
     async fn a_key_that_is_forgotten_while_others_are_looked_up_is_found_all_the_same() {
         // It connects only when it is asked.
         let ledger = ServerLedger::new("postgres://nobody@127.0.0.1:1/none", "test").expect("a URL");
-        let references = References::new(ledger);
+        let references = References::new(ledger, Cells::ONE);
         references.remember_item(key("a"), item(1), references.asking());
         let asked = ["a", "b", "c"].map(|text| Reference::Key(key(text)));
         let found = references

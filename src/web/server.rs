@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 use crate::admission::{Admission, SharedAdmission};
 use crate::cache::Cache;
 use crate::counts::{CountReader, TopLists};
-use crate::domain::Owner;
+use crate::domain::{Cells, Owner};
 use crate::ledger::{OperatorLedger, ServerLedger};
 use crate::live::{LiveCounts, Redis, SUSPECTS_LIMIT_ITEMS, Seeding};
 use crate::telemetry::Upkeep;
@@ -72,6 +72,8 @@ pub struct ServerOptions {
     pub seeding: Seeding,
     /// The operator's Postgres login. `None`: requests that need it are refused.
     pub operator: Option<OperatorLedger>,
+    /// Which cells there are.
+    pub cells: Cells,
 }
 
 impl Server {
@@ -121,6 +123,7 @@ impl Server {
             voting,
             seeding,
             operator,
+            cells,
         } = self.options;
         let operator = OperatorLogin::new(operator);
         let access = Access {
@@ -166,7 +169,7 @@ impl Server {
         // Runs once on each thread that serves.
         let routes = move |app: &mut web::ServiceConfig| {
             let access = web::Data::new(access.clone());
-            let references = web::Data::new(References::new(self.ledger.clone()));
+            let references = web::Data::new(References::new(self.ledger.clone(), cells));
             let live_counts = shared.with_own_connection();
             let counts = CountReader::start(&self.ledger, &live_counts, threads());
             let state = AppState {

@@ -15,7 +15,7 @@ macro_rules! functions {
 /// whose body is no text (`return …`): when Postgres creates it, it looks up what the body calls.
 /// Functions that only servers of the last release call stand at the end, under `Former`
 /// (migrations/README.md).
-const FUNCTIONS: [(&str, &str); 48] = functions![
+const FUNCTIONS: [(&str, &str); 49] = functions![
     "search_text",
     "search_vector",
     "search_query",
@@ -63,6 +63,7 @@ const FUNCTIONS: [(&str, &str); 48] = functions![
     "note_item_events",
     "note_poll_events",
     "late_sequences",
+    "set_cell",
     "oldest_program",
 ];
 

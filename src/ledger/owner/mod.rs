@@ -15,11 +15,19 @@ use serde_json::json;
 use sqlx::migrate::{Migrate as _, MigrateError, Migrator};
 
 use super::connect::{Database, WORKER_STATEMENT_LIMIT};
-use super::{LedgerError, trail};
-use crate::domain::{ActKind, NewAct};
+use super::{LedgerError, UnfitDatabase, runs, trail};
+use crate::domain::{ActKind, Cell, NewAct};
 
 /// The tables: the numbered files of `migrations/`. Each runs once in a database.
 pub(super) static MIGRATIONS: Migrator = sqlx::migrate!();
+
+/// What migrating a database came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Migrated {
+    pub roles: Roles,
+    /// Which cell the database is.
+    pub cell: Cell,
+}
 
 /// The ledger as the login that owns its tables may use it. Cheap to clone. Every call fails when
 /// Postgres is unavailable.
@@ -45,12 +53,22 @@ impl OwnerLedger {
     }
 
     /// Runs the missing migrations, replaces all functions, makes the views of analysts, then grants the roles. Several programs
-    /// may do so at once. If the login may not create the views or the roles, the log says so.
+    /// may do so at once. If the login may not create the views or the roles, the log says so. A new database becomes
+    /// the first cell.
     ///
     /// # Errors
     /// When Postgres is not fit for Tally, a migration was edited after it had run, or a newer
     /// version of Tally has migrated.
     pub async fn migrate(&self) -> Result<Roles, LedgerError> {
+        Ok(self.migrate_as(None).await?.roles)
+    }
+
+    /// Migrates as [`OwnerLedger::migrate`] does. A new database becomes this cell, by default the first.
+    ///
+    /// # Errors
+    /// When Postgres is not fit for Tally, a migration was edited after it had run, a newer
+    /// version of Tally has migrated, or the database is another cell.
+    pub async fn migrate_as(&self, cell: Option<Cell>) -> Result<Migrated, LedgerError> {
         self.database.check().await?;
         let done = self.versions().await?;
         // A newer version's functions must not become older ones.
@@ -60,6 +78,7 @@ impl OwnerLedger {
         self.create_missing_functions().await?;
         MIGRATIONS.run(self.database.pool.unlimited().await).await?;
         self.replace_functions().await?;
+        let cell = self.become_cell(cell).await?;
         let (before, after) = (done.last().copied(), self.versions().await?.last().copied());
         if after != before {
             // After the migrations, since one of them creates the trail. `_sqlx_migrations` has
@@ -76,7 +95,20 @@ impl OwnerLedger {
         if let Roles::Refused(_) = roles {
             tracing::warn!("{roles}");
         }
-        Ok(roles)
+        Ok(Migrated { roles, cell })
+    }
+
+    /// Makes a new database this cell, by default the first. Returns which one the database is.
+    async fn become_cell(&self, asked: Option<Cell>) -> Result<Cell, LedgerError> {
+        let number = asked.map(|cell| i32::from(cell.get()));
+        let held = sqlx::query_scalar!(r#"select set_cell($1) as "cell!""#, number)
+            .fetch_one(self.database.pool.unlimited().await)
+            .await?;
+        let held = runs::cell(held).unwrap_or(Cell::FIRST);
+        match asked {
+            Some(asked) if asked != held => Err(LedgerError::Unfit(UnfitDatabase::OtherCell { held, asked })),
+            _ => Ok(held),
+        }
     }
 
     /// The migrations that have run, in their order.

@@ -83,12 +83,13 @@ use super::connect::{
 use super::exact_counts::ExactCounts;
 use super::identity::owner;
 use super::pool::{Pool, PoolUse};
+use super::runs;
 use super::runs::Runs;
 use super::safe_commit::until_earlier_commits_are_safe;
 use super::settings::{KEPT_PLANS, WRITER_KEEPALIVE};
-use super::{LedgerError, OtherRun};
+use super::{LedgerError, OtherRun, UnfitDatabase};
 use crate::cache::Ends;
-use crate::domain::{Owner, PostgresRun};
+use crate::domain::{Cell, Cells, Owner, PostgresRun};
 
 /// Whether the database's migrations have run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -247,6 +248,37 @@ impl ServerLedger {
     /// When the database is not migrated.
     pub async fn owner(&self) -> Result<Owner, LedgerError> {
         owner(&self.database.pool).await
+    }
+
+    /// Which cell the database is: what a connection has said, or else a new one says.
+    ///
+    /// # Errors
+    /// When the database is not migrated.
+    pub async fn cell(&self) -> Result<Cell, LedgerError> {
+        if let Some(cell) = self.runs.cell() {
+            return Ok(cell);
+        }
+        let number = sqlx::query_scalar!("select cell from identity")
+            .fetch_one(&self.database.pool)
+            .await?;
+        Ok(number.and_then(runs::cell).unwrap_or(Cell::FIRST))
+    }
+
+    /// Checks that the database is this cell, if one is asked for, and one of these cells.
+    ///
+    /// # Errors
+    /// When it is not ([`LedgerError::is_unfit`]), or the database is not migrated.
+    pub async fn check_cell(&self, asked: Option<Cell>, cells: Cells) -> Result<(), LedgerError> {
+        let held = self.cell().await?;
+        match asked {
+            Some(asked) if asked != held => Err(UnfitDatabase::OtherCell { held, asked }.into()),
+            _ if held.get() >= cells.count => Err(UnfitDatabase::CellBeyond {
+                held,
+                cells: cells.count,
+            }
+            .into()),
+            _ => Ok(()),
+        }
     }
 
     /// How each pool is used, by its name in metrics.

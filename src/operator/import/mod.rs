@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::show;
 use crate::config::data::{Import as Command, ImportFile, ImportVotes};
-use crate::domain::{ActKind, Import, ImportId, ItemKey, ItemName, NewAct};
+use crate::domain::{ActKind, Cell, Import, ImportId, ItemKey, ItemName, NewAct, OtherCell};
 use crate::files;
 use crate::ledger::{Created, ExportFormat, ImportSource, NewImport, OperatorLedger};
 use crate::live::{Redis, SERVER_ANSWER_LIMIT};
@@ -234,11 +234,12 @@ async fn import_rows(ledger: &OperatorLedger, file: &ImportFile, table: Table) -
     let (_, line_total) = files::hash(&file.file, "")?;
     let bar = progress(line_total);
     let mut refused = refused_lines(file.refused.as_deref(), false, &bar)?;
+    let here = ledger.as_server().cell().await?;
     // Later items must not get the ids of these.
     let mut highest = (0, 0);
     let mut records = open()?;
     while let Some(record) = records.next()? {
-        let Ok((id, rule)) = record.fields.and_then(|fields| checked(table, &fields)) else {
+        let Ok((id, rule)) = record.fields.and_then(|fields| checked(table, &fields, here)) else {
             continue;
         };
         let (item, rule) = if table == Table::Polls {
@@ -258,7 +259,7 @@ async fn import_rows(ledger: &OperatorLedger, file: &ImportFile, table: Table) -
         while chunk.len() < CHUNK_LIMIT_ROWS
             && let Some(Record { line, fields, text }) = records.next()?
         {
-            let checked = fields.and_then(|fields| checked(table, &fields).map(|_| fields));
+            let checked = fields.and_then(|fields| checked(table, &fields, here).map(|_| fields));
             match checked {
                 Ok(fields) => chunk.push((line, object(table, fields), text)),
                 Err(why) => {
@@ -311,17 +312,21 @@ async fn import_rows(ledger: &OperatorLedger, file: &ImportFile, table: Table) -
     })
 }
 
-/// Checks the ids, the key and the name of a row. Returns its id and the id of its rule; 0: none.
-fn checked(table: Table, fields: &records::Fields) -> Result<(i64, i64), String> {
+/// Checks the ids, the key and the name of a row for this cell. Returns its id and the id of its rule; 0: none.
+fn checked(table: Table, fields: &records::Fields, here: Cell) -> Result<(i64, i64), String> {
     let of = |name: &str| {
         let at = table.columns().iter().position(|column| *column == name)?;
         fields.get(at)?.as_deref()
     };
     let id = |name: &str| match of(name).map(|text| (text, text.parse::<i64>())) {
         None => Ok(0),
-        Some((_, Ok(id))) if (1..=ID_LIMIT).contains(&id) => Ok(id),
+        Some((_, Ok(id))) if (1..ID_LIMIT).contains(&id) => {
+            OtherCell::check_id(here, id, name).map_err(|other| other.to_string())?;
+            Ok(id)
+        }
         Some((text, _)) => Err(format!(
-            "{name} is {text:?}; it takes a number from 1 to {ID_LIMIT}"
+            "{name} is {text:?}; it takes a number from 1 to {}",
+            ID_LIMIT - 1
         )),
     };
     if let Some(key) = of("key") {

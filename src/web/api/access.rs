@@ -99,7 +99,7 @@ pub async fn of_item(state: web::Data<AppState>, id: PathItemReference) -> Resul
     show(named::item(&state, &id.0).await?).await
 }
 
-problems!(OfItemProblems: ADDRESSES, STORES; UnknownItem);
+problems!(OfItemProblems: ADDRESSES, STORES; OtherCell, UnknownItem);
 
 /// Update an item's access.
 ///
@@ -129,7 +129,7 @@ pub async fn set_item(
     set(&state, by.0, named::item(&state, &id.0).await?, to).await
 }
 
-problems!(SetItemProblems: WRITES, ADDRESSES, BODIES, CALLERS, STORES; BodyTooLarge, UnknownItem);
+problems!(SetItemProblems: WRITES, ADDRESSES, BODIES, CALLERS, STORES; BodyTooLarge, OtherCell, UnknownItem);
 
 /// Retrieve a poll's access.
 #[utoipa::path(
@@ -148,7 +148,7 @@ pub async fn of_poll(state: web::Data<AppState>, id: PathPollReference) -> Resul
     show(named::poll(&state, &id.0).await?).await
 }
 
-problems!(OfPollProblems: ADDRESSES, STORES; UnknownPoll);
+problems!(OfPollProblems: ADDRESSES, STORES; OtherCell, UnknownPoll);
 
 /// Update a poll's access.
 ///
@@ -182,4 +182,4 @@ pub async fn set_poll(
     set(&state, by.0, named::poll(&state, &id.0).await?, to).await
 }
 
-problems!(SetPollProblems: WRITES, ADDRESSES, BODIES, CALLERS, STORES; BodyTooLarge, UnknownPoll);
+problems!(SetPollProblems: WRITES, ADDRESSES, BODIES, CALLERS, STORES; BodyTooLarge, OtherCell, UnknownPoll);

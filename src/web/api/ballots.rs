@@ -89,7 +89,7 @@ pub async fn of_item(
 
 problems!(
     OfItemProblems: WRITES, ADDRESSES, BODIES, CALLERS, STORES;
-    BodyTooLarge, UnknownItem, BallotNotTaken
+    BodyTooLarge, OtherCell, UnknownItem, BallotNotTaken
 );
 
 /// Create ballots for a poll.
@@ -125,7 +125,7 @@ pub async fn of_poll(
 
 problems!(
     OfPollProblems: WRITES, ADDRESSES, BODIES, CALLERS, STORES;
-    BodyTooLarge, UnknownPoll, BallotNotTaken
+    BodyTooLarge, OtherCell, UnknownPoll, BallotNotTaken
 );
 
 async fn make(by: Actor, named: Named<'_>, body: BallotsBody) -> Result<HttpResponse, Problem> {

@@ -255,7 +255,7 @@ pub async fn cast(
 
 problems!(
     BatchProblems: WRITES, BODIES;
-    BatchTooLarge, CredentialNotValid, TokenExpired, IdempotencyKeyReused, VoteNotStored
+    BatchTooLarge, CredentialNotValid, TokenExpired, OtherCell, IdempotencyKeyReused, VoteNotStored
 );
 
 /// Checks that the caller may cast each vote, and finds its voter. A vote that the caller may not cast becomes

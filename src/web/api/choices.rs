@@ -80,7 +80,7 @@ pub async fn add(
 
 problems!(
     AddProblems: WRITES, ADDRESSES, BODIES, CALLERS, STORES;
-    BodyTooLarge, UnknownPoll, Closed
+    BodyTooLarge, OtherCell, UnknownPoll, Closed
 );
 
 fn not_added(refusal: ChoiceRefusal, poll: &Reference<PollId>) -> Problem {

@@ -126,5 +126,5 @@ pub async fn create(
 
 problems!(
     CreateProblems: WRITES, ADDRESSES, BODIES, CALLERS, STORES;
-    BodyTooLarge, KeyTaken, UnknownPoll, OlderServers
+    BodyTooLarge, KeyTaken, OtherCell, UnknownPoll, OlderServers
 );

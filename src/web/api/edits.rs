@@ -249,7 +249,7 @@ pub async fn item(
 
 problems!(
     ItemProblems: WRITES, ADDRESSES, BODIES, CALLERS, STORES;
-    BodyTooLarge, UnknownItem, Closed, NeverChanges, OlderServers
+    BodyTooLarge, OtherCell, UnknownItem, Closed, NeverChanges, OlderServers
 );
 
 /// Update a poll.
@@ -281,5 +281,5 @@ pub async fn poll(
 
 problems!(
     PollProblems: WRITES, ADDRESSES, BODIES, CALLERS, STORES;
-    BodyTooLarge, UnknownPoll, Closed, NeverChanges, OlderServers
+    BodyTooLarge, OtherCell, UnknownPoll, Closed, NeverChanges, OlderServers
 );

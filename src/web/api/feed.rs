@@ -88,7 +88,7 @@ pub async fn show(
         .await
 }
 
-problems!(ShowProblems: ADDRESSES, CALLERS, STORES; NotYourVote, TooManyLists, TooManyListsOfAddress);
+problems!(ShowProblems: ADDRESSES, CALLERS, STORES; NotYourVote, OtherCell, TooManyLists, TooManyListsOfAddress);
 
 async fn read(caller: &Caller, state: &AppState, asked: &HeldAsked) -> Result<HttpResponse, Problem> {
     let (item_ids, poll_ids) = asked.find(state).await?;

@@ -174,4 +174,4 @@ async fn read(caller: &Caller, state: &AppState, asked: &HeldAsked) -> Result<Ht
         }))
 }
 
-problems!(ListProblems: ADDRESSES, CALLERS, STORES; NotYourVote);
+problems!(ListProblems: ADDRESSES, CALLERS, STORES; NotYourVote, OtherCell);

@@ -186,7 +186,7 @@ pub async fn of_item(
     .await
 }
 
-problems!(ItemProblems: ADDRESSES, STORES; UnknownItem, TooManyLists, TooManyListsOfAddress);
+problems!(ItemProblems: ADDRESSES, STORES; OtherCell, UnknownItem, TooManyLists, TooManyListsOfAddress);
 
 /// Retrieve a poll's history.
 ///
@@ -251,4 +251,4 @@ pub async fn of_poll(
     .await
 }
 
-problems!(PollProblems: ADDRESSES, STORES; UnknownPoll, TooManyLists, TooManyListsOfAddress);
+problems!(PollProblems: ADDRESSES, STORES; OtherCell, UnknownPoll, TooManyLists, TooManyListsOfAddress);

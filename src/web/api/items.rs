@@ -235,6 +235,7 @@ pub async fn create(
     new: Json<NewItemBody>,
 ) -> Result<HttpResponse, Problem> {
     let new = new.0.into_item()?;
+    state.references.check_key(new.key.as_ref()).await?;
     let item = match state.ledger.create_item_by(by.0, &new).await {
         Ok(item) => item,
         Err(LedgerError::KeyTaken) => return state.ledger.in_one_run(true, existing(&state, &new)).await,
@@ -245,7 +246,7 @@ pub async fn create(
         .json(body(&item, item.saved_count, true)))
 }
 
-problems!(CreateProblems: WRITES, BODIES, CALLERS, STORES; BodyTooLarge, KeyTaken, UnknownItem, OlderServers);
+problems!(CreateProblems: WRITES, BODIES, CALLERS, STORES; BodyTooLarge, KeyTaken, OtherCell, UnknownItem, OlderServers);
 
 /// Returns the item that has the new item's key: 200 if both are equal, 409 if not.
 async fn existing(state: &AppState, new: &NewItem) -> Result<HttpResponse, Problem> {
@@ -301,7 +302,7 @@ pub async fn show(
     .await
 }
 
-problems!(ShowProblems: ADDRESSES, STORES; UnknownItem);
+problems!(ShowProblems: ADDRESSES, STORES; OtherCell, UnknownItem);
 
 /// Returns the answer to a read of one item.
 pub fn item_answer(read: &ItemCount) -> HttpResponse {

@@ -5,7 +5,7 @@ use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::counts::ItemCount;
-use crate::domain::{ItemId, ItemName, Reference, Value};
+use crate::domain::{ItemId, ItemName, OtherCell, Reference, Value};
 use crate::ledger::{LedgerError, Listing};
 use crate::web::api::conditional;
 use crate::web::api::conditional::{Format, Found, NotModified, Offered, TagHeader};
@@ -52,7 +52,8 @@ form! {
 #[schema(as = Items)]
 struct ListBody<'a> {
     items: Vec<ItemBody<'a>>,
-    /// The `after` of the next page. Null on the last page. A page looks at about 20,000 items at the most, so it
+    /// The `after` of the next page. Null on the last page. Where there are several cells, the last page of a cell leads
+    /// to the next one. A page looks at about 20,000 items at the most, so it
     /// may have fewer items than `limit`, or none, and a next page all the same.
     #[schema(required, value_type = Option<values::Id>)]
     next_after: Option<ItemId>,
@@ -228,7 +229,15 @@ pub(in crate::web) async fn read(
     state: &AppState,
     page: &ListPage,
 ) -> Result<(Vec<ItemCount>, Option<ItemId>), LedgerError> {
-    state.counts.page(page.after, page.limit, page.listing()).await
+    let (here, cells) = state.references.cell().await?;
+    // 0 is the beginning of each cell's list.
+    if page.after > 0 {
+        OtherCell::check_id(here, page.after, "the page after")?;
+    }
+    let (items, next) = state.counts.page(page.after, page.limit, page.listing()).await?;
+    // The last page of a cell leads to the next cell.
+    let next_cell = || cells.after(here).and_then(|cell| ItemId::new(cell.before_ids()));
+    Ok((items, next.or_else(next_cell)))
 }
 
 /// Returns a text to search for. Fails when it is longer than any name.
@@ -241,4 +250,4 @@ pub(in crate::web) fn search(field: &'static str, text: String) -> Result<String
     Ok(text.replace('\0', " "))
 }
 
-problems!(ListProblems: ADDRESSES, STORES; TooManyLists, TooManyListsOfAddress);
+problems!(ListProblems: ADDRESSES, STORES; OtherCell, TooManyLists, TooManyListsOfAddress);

@@ -5,7 +5,7 @@ use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::counts::{ItemCount, PollCount};
-use crate::domain::PollId;
+use crate::domain::{OtherCell, PollId};
 use crate::ledger::LedgerError;
 use crate::web::api::conditional;
 use crate::web::api::conditional::{Found, NotModified, Offered, TagHeader};
@@ -62,7 +62,7 @@ impl PollListQuery {
 #[schema(as = Polls)]
 struct PollListBody {
     polls: Vec<PollBody>,
-    /// The `before` of the next page. Null on the last page. A search may have fewer polls on a page, or none, and
+    /// The `before` of the next page. Null on the last page. The last page of a cell leads to the cell before it. A search may have fewer polls on a page, or none, and
     /// a next page all the same, as with items.
     #[schema(required, value_type = Option<values::Id>)]
     next_before: Option<PollId>,
@@ -113,12 +113,18 @@ pub(in crate::web) async fn read(
     state: &AppState,
     page: &PollPage,
 ) -> Result<(Vec<PollCount>, Vec<ItemCount>, Option<PollId>), LedgerError> {
+    let (here, _) = state.references.cell().await?;
+    if page.before > 1 {
+        // Polls below `before` are asked for.
+        OtherCell::check_id(here, page.before - 1, "the page of polls up to")?;
+    }
     let (ids, next_before) = state
         .ledger
         .list_polls(page.before, page.limit, page.search.as_deref())
         .await?;
     let (polls, read) = state.counts.polls(&ids).await?;
-    Ok((polls, read, next_before))
+    // The last page of a cell leads to the cell before it: its polls are taken for older ones.
+    Ok((polls, read, next_before.or(PollId::new(here.before_ids()))))
 }
 
-problems!(ListProblems: ADDRESSES, STORES; TooManyLists, TooManyListsOfAddress);
+problems!(ListProblems: ADDRESSES, STORES; OtherCell, TooManyLists, TooManyListsOfAddress);

@@ -237,7 +237,7 @@ pub async fn create(
     state.ledger.in_one_run(true, make(&state, by.0, &new)).await
 }
 
-problems!(CreateProblems: WRITES, BODIES, CALLERS, STORES; BodyTooLarge, KeyTaken, UnknownPoll, OlderServers);
+problems!(CreateProblems: WRITES, BODIES, CALLERS, STORES; BodyTooLarge, KeyTaken, OtherCell, UnknownPoll, OlderServers);
 
 /// Creates a poll, and answers with it.
 pub(in crate::web) async fn make(
@@ -245,6 +245,7 @@ pub(in crate::web) async fn make(
     by: Actor,
     new: &NewPoll,
 ) -> Result<HttpResponse, Problem> {
+    state.references.check_key(new.key.as_ref()).await?;
     let id = match state.ledger.create_poll(by, new).await {
         Ok(id) => id,
         Err(LedgerError::KeyTaken) => return existing(state, new).await,
@@ -320,7 +321,7 @@ pub async fn show(
     .await
 }
 
-problems!(ShowProblems: ADDRESSES, STORES; UnknownPoll);
+problems!(ShowProblems: ADDRESSES, STORES; OtherCell, UnknownPoll);
 
 /// Answers with a poll and its results.
 pub(in crate::web) async fn shown(state: &AppState, id: PollId) -> Result<HttpResponse, Problem> {

@@ -71,6 +71,7 @@ pub async fn show(
     state: web::Data<AppState>,
     id: PathVote,
 ) -> Result<HttpResponse, Problem> {
+    state.references.check_vote(id.0).await?;
     let Some(receipt) = state.ledger.receipt(id.0).await? else {
         return Err(match state.ledger.archive_around(id.0).await? {
             Some(archive) => Problem::archived_vote(id.0, archive),
@@ -102,4 +103,4 @@ pub async fn show(
     }))
 }
 
-problems!(ReceiptProblems: STORES; Malformed, UnknownVote);
+problems!(ReceiptProblems: STORES; Malformed, OtherCell, UnknownVote);

@@ -100,7 +100,7 @@ pub async fn select(
 
 problems!(
     SelectProblems: WRITES, ADDRESSES, BODIES, CALLERS, VOTES;
-    BodyTooLarge, NotYourVote, UnknownPoll, NotOpenYet, Closed, TooManyChoices, TooManyChanges, NotInPoll,
+    BodyTooLarge, NotYourVote, OtherCell, UnknownPoll, NotOpenYet, Closed, TooManyChoices, TooManyChanges, NotInPoll,
     BallotMissing
 );
 
@@ -136,7 +136,7 @@ pub async fn take_back(
 
 problems!(
     TakeBackProblems: WRITES, ADDRESSES, CALLERS, VOTES;
-    NotYourVote, UnknownPoll, NotOpenYet, Closed, BallotMissing
+    NotYourVote, OtherCell, UnknownPoll, NotOpenYet, Closed, BallotMissing
 );
 
 async fn set(
@@ -199,7 +199,7 @@ pub async fn selected(
     Ok(selection_answer(poll, &voter.0, items, false))
 }
 
-problems!(SelectedProblems: ADDRESSES, CALLERS, STORES; NotYourVote, UnknownPoll);
+problems!(SelectedProblems: ADDRESSES, CALLERS, STORES; NotYourVote, OtherCell, UnknownPoll);
 
 /// Answers with a selection. `repeated`: the voter held it already and nothing was stored.
 pub fn selection_answer(

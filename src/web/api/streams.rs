@@ -161,9 +161,9 @@ pub async fn of_poll(
     open(&request, &state, wanted).await
 }
 
-problems!(SomeProblems: ADDRESSES, STORES; UnknownItem, UnknownPoll, TooManyStreams, TooManyStreamsOfAddress);
-problems!(ItemProblems: ADDRESSES, STORES; UnknownItem, TooManyStreams, TooManyStreamsOfAddress);
-problems!(PollProblems: ADDRESSES, STORES; UnknownPoll, TooManyStreams, TooManyStreamsOfAddress);
+problems!(SomeProblems: ADDRESSES, STORES; OtherCell, UnknownItem, UnknownPoll, TooManyStreams, TooManyStreamsOfAddress);
+problems!(ItemProblems: ADDRESSES, STORES; OtherCell, UnknownItem, TooManyStreams, TooManyStreamsOfAddress);
+problems!(PollProblems: ADDRESSES, STORES; OtherCell, UnknownPoll, TooManyStreams, TooManyStreamsOfAddress);
 
 /// The header of a client that reconnects.
 #[derive(IntoParams)]

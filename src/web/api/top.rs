@@ -322,4 +322,4 @@ pub async fn show(
     .await
 }
 
-problems!(ShowProblems: ADDRESSES, STORES; UnknownPoll, TooManyLists, TooManyListsOfAddress);
+problems!(ShowProblems: ADDRESSES, STORES; OtherCell, UnknownPoll, TooManyLists, TooManyListsOfAddress);

@@ -223,7 +223,7 @@ pub async fn cast(
 
 problems!(
     CastProblems: WRITES, ADDRESSES, BODIES, CALLERS, VOTES;
-    BodyTooLarge, NotYourVote, UnknownItem, Full, NotOpenYet, Closed, TooManyChoices, TooManyChanges,
+    BodyTooLarge, NotYourVote, OtherCell, UnknownItem, Full, NotOpenYet, Closed, TooManyChoices, TooManyChanges,
     ValueNotTaken, VoterMissing, BallotMissing, BallotNotTaken, BallotNotValid, IdempotencyKeyReused
 );
 
@@ -285,7 +285,7 @@ pub async fn change(
 
 problems!(
     ChangeProblems: WRITES, ADDRESSES, BODIES, CALLERS, VOTES;
-    BodyTooLarge, NotYourVote, UnknownItem, Full, NotOpenYet, Closed, TooManyChoices, TooManyChanges,
+    BodyTooLarge, NotYourVote, OtherCell, UnknownItem, Full, NotOpenYet, Closed, TooManyChoices, TooManyChanges,
     ValueNotTaken, BallotMissing
 );
 
@@ -327,7 +327,7 @@ pub async fn take_back(
 
 problems!(
     TakeBackProblems: WRITES, ADDRESSES, CALLERS, VOTES;
-    NotYourVote, UnknownItem, NotOpenYet, Closed, BallotMissing
+    NotYourVote, OtherCell, UnknownItem, NotOpenYet, Closed, BallotMissing
 );
 
 async fn set(
@@ -398,7 +398,7 @@ pub async fn held(
         }))
 }
 
-problems!(HeldProblems: ADDRESSES, CALLERS, STORES; NotYourVote, UnknownItem, NoVote);
+problems!(HeldProblems: ADDRESSES, CALLERS, STORES; NotYourVote, OtherCell, UnknownItem, NoVote);
 
 /// Returns the answer to a vote: 201 if it is new, 200 otherwise.
 ///

@@ -197,7 +197,7 @@ pub async fn of_item(
     .await
 }
 
-problems!(ItemProblems: ADDRESSES, CALLERS, STORES; UnknownItem, TooManyLists, TooManyListsOfAddress);
+problems!(ItemProblems: ADDRESSES, CALLERS, STORES; OtherCell, UnknownItem, TooManyLists, TooManyListsOfAddress);
 
 /// List a poll's votes.
 ///
@@ -251,4 +251,4 @@ pub async fn of_poll(
     .await
 }
 
-problems!(PollProblems: ADDRESSES, CALLERS, STORES; UnknownPoll, TooManyLists, TooManyListsOfAddress);
+problems!(PollProblems: ADDRESSES, CALLERS, STORES; OtherCell, UnknownPoll, TooManyLists, TooManyListsOfAddress);

@@ -64,6 +64,11 @@ const ALL: &[(&str, Type, &str)] = &[
         "The number of seconds after which a retry makes sense.",
     ),
     (
+        "Tally-Cell",
+        Type::String,
+        "The number of the cell that has what the request names.",
+    ),
+    (
         "RateLimit-Policy",
         Type::String,
         "The throttle: `q` attempts in `w` seconds (draft-ietf-httpapi-ratelimit-headers-10).",

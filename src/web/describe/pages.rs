@@ -34,6 +34,18 @@ pub(in crate::web) enum Page {
 #[expect(dead_code, reason = "it only describes an answer")]
 pub(in crate::web) struct NothingThere(String);
 
+/// A page about something that lies in another cell.
+#[derive(IntoResponses)]
+#[response(
+    status = 421,
+    description = "Another cell has it. The page says that it does not exist.",
+    content_type = "text/html; charset=utf-8",
+    headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String), ("Tally-Cell" = String)),
+    example = json!("<!doctype html>…")
+)]
+#[expect(dead_code, reason = "it only describes an answer")]
+pub(in crate::web) struct OtherCellThere(String);
+
 /// A page with counts, while Postgres is unavailable.
 #[derive(IntoResponses)]
 #[response(

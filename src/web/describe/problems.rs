@@ -92,6 +92,7 @@ fn response(status: StatusCode, kinds: &[Kind]) -> Response {
     let names: &[&str] = match status {
         StatusCode::UNAUTHORIZED => &["WWW-Authenticate"],
         StatusCode::METHOD_NOT_ALLOWED => &["Allow"],
+        StatusCode::MISDIRECTED_REQUEST => &["Tally-Cell"],
         StatusCode::TOO_MANY_REQUESTS if kinds.contains(&Kind::Throttled) => {
             &["Retry-After", "RateLimit-Policy", "RateLimit"]
         }

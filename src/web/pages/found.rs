@@ -9,10 +9,10 @@ use actix_web::{HttpRequest, HttpResponse};
 use tokio::time::timeout;
 
 use crate::counts::{ItemCount, PollCount};
-use crate::domain::{ItemId, PollId, Reference};
+use crate::domain::{Cell, ItemId, PollId, Reference};
 use crate::web::api::state::AppState;
 use crate::web::pages::html::HTML;
-use crate::web::problem::Problem;
+use crate::web::problem::{Problem, TALLY_CELL};
 use crate::web::request::reference;
 use crate::web::transport::gzip;
 use crate::web::transport::kept::{Fresh, Head};
@@ -32,6 +32,8 @@ pub(super) enum Has {
     All,
     /// The item or the poll does not exist.
     Nothing,
+    /// It lies in this cell, and this server is another one's.
+    OtherCell(Cell),
     /// Postgres did not answer in time.
     Unknown,
 }
@@ -41,7 +43,7 @@ impl Has {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::All => "all",
-            Self::Nothing => "nothing",
+            Self::Nothing | Self::OtherCell(_) => "nothing",
             Self::Unknown => "unknown",
         }
     }
@@ -49,7 +51,9 @@ impl Has {
     /// Returns the text of a page without an item or a poll.
     pub(super) fn instead(self, nothing: &str) -> String {
         match self {
-            Self::Nothing => format!("<p class=\"note\" lang=\"en\" dir=\"ltr\">{nothing}</p>"),
+            Self::Nothing | Self::OtherCell(_) => {
+                format!("<p class=\"note\" lang=\"en\" dir=\"ltr\">{nothing}</p>")
+            }
             Self::All | Self::Unknown => UNAVAILABLE.to_owned(),
         }
     }
@@ -101,8 +105,12 @@ pub(super) async fn poll_of(request: &HttpRequest, state: &AppState) -> (Has, Op
 async fn in_time<T>(read: impl Future<Output = Result<T, Problem>>) -> (Has, Option<T>) {
     match timeout(READ_LIMIT, read).await {
         Ok(Ok(found)) => (Has::All, Some(found)),
-        Ok(Err(problem)) if problem.kind().status().is_client_error() => (Has::Nothing, None),
-        Ok(Err(_)) | Err(_) => (Has::Unknown, None),
+        Ok(Err(problem)) => match problem.cell() {
+            Some(cell) => (Has::OtherCell(cell), None),
+            None if problem.kind().status().is_client_error() => (Has::Nothing, None),
+            None => (Has::Unknown, None),
+        },
+        Err(_) => (Has::Unknown, None),
     }
 }
 
@@ -117,8 +125,12 @@ pub(super) fn answer(request: &HttpRequest, has: Has, policy: &str, body: String
         Has::All if tags::has(request, &head.tag) => HttpResponse::NotModified(),
         Has::All => HttpResponse::Ok(),
         Has::Nothing => HttpResponse::NotFound(),
+        Has::OtherCell(_) => HttpResponse::MisdirectedRequest(),
         Has::Unknown => HttpResponse::ServiceUnavailable(),
     };
+    if let Has::OtherCell(cell) = has {
+        response.insert_header((TALLY_CELL, u64::from(cell.get())));
+    }
     if has == Has::Unknown {
         response.insert_header((header::RETRY_AFTER, RETRY_AFTER_SECONDS));
     }

@@ -324,7 +324,7 @@ pub async fn show(request: HttpRequest, state: web::Data<AppState>) -> Result<Ht
     Ok(head.finish(&request, response, Fresh::IfAsked, body.clone(), compressed))
 }
 
-problems!(OEmbedProblems: ADDRESSES, STORES; NotFound, FormatNotOffered, UnknownItem, UnknownPoll);
+problems!(OEmbedProblems: ADDRESSES, STORES; NotFound, FormatNotOffered, OtherCell, UnknownItem, UnknownPoll);
 
 /// Returns the line of a page's head by which a CMS finds the page's frame. `path` is the page's own. `None`: no
 /// page may frame it, or the request names no host.

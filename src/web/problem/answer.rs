@@ -9,10 +9,14 @@ use utoipa::openapi::{ObjectBuilder, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use super::{Kind, Problem, Stored, Throttled};
+use crate::domain::Cell;
 use crate::web::limits::RETRY_AFTER_SECONDS;
 
 static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 static RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+/// For a router that sends the request on to this cell.
+pub(in crate::web) const TALLY_CELL: &str = "tally-cell";
 
 /// What is wrong with a request, and what would be right (RFC 9457).
 #[derive(Serialize, ToSchema)]
@@ -45,6 +49,10 @@ pub struct Body<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 1)]
     retry_after_seconds: Option<u64>,
+    /// Only for 421: the cell that has what the request names. The header Tally-Cell has it, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, maximum = 8191)]
+    cell: Option<u16>,
 }
 
 /// The `type` of a problem, for the schema.
@@ -82,6 +90,7 @@ impl Problem {
             field: self.field.as_deref(),
             stored: self.stored,
             retry_after_seconds: self.throttled.map(|of| of.retry_after_seconds),
+            cell: self.cell.map(Cell::get),
         }
     }
 
@@ -112,6 +121,9 @@ impl Problem {
                     RATELIMIT.clone(),
                     format!("\"{throttle}\";r=0;t={retry_after_seconds}"),
                 ));
+        }
+        if let Some(cell) = self.cell {
+            response.insert_header((TALLY_CELL, u64::from(cell.get())));
         }
         if let Some(allow) = self.allow {
             response.insert_header((header::ALLOW, HeaderValue::from_static(allow)));

@@ -157,6 +157,9 @@ impl From<LedgerError> for Problem {
             );
             return Self::new(Kind::VoterEditUnderWay, detail);
         }
+        if let LedgerError::OtherCell(other) = &error {
+            return Self::other_cell(other);
+        }
         trouble!(error, %error; "the ledger did not answer a request");
         Self::unavailable("The database is unavailable.")
     }

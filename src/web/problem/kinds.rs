@@ -76,6 +76,7 @@ kinds! {
     UnknownVoiding = NOT_FOUND, "unknown-voiding", "Unknown voiding";
     UnknownVoterEdit = NOT_FOUND, "unknown-voter-edit", "Unknown edit of a voter";
     UnknownVote = NOT_FOUND, "unknown-vote", "Unknown vote";
+    OtherCell = MISDIRECTED_REQUEST, "other-cell", "Other cell";
     NoVoter = NOT_FOUND, "no-voter", "No voter";
     NoVote = NOT_FOUND, "no-vote", "No vote";
     // A rule.

@@ -17,8 +17,9 @@ use std::time::Duration;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::domain::{ArchiveId, Scope, Throttle, ThrottledBy};
+use crate::domain::{ArchiveId, Cell, OtherCell, Scope, Throttle, ThrottledBy};
 use crate::web::limits::UNCREDENTIALED_LIMIT_BALLOTS;
+pub(in crate::web) use crate::web::problem::answer::TALLY_CELL;
 pub use crate::web::problem::answer::{Body, method_not_allowed, not_found};
 pub(in crate::web) use crate::web::problem::explanations::{DOCUMENT, example, meaning, sections};
 pub use crate::web::problem::kinds::Kind;
@@ -62,6 +63,8 @@ pub struct Problem {
     stored: Option<Stored>,
     allow: Option<&'static str>,
     throttled: Option<Throttled>,
+    /// The cell that has what the request names.
+    cell: Option<Cell>,
 }
 
 /// A throttle that is full, for the headers of draft-ietf-httpapi-ratelimit-headers-10.
@@ -83,12 +86,18 @@ impl Problem {
             stored: None,
             allow: None,
             throttled: None,
+            cell: None,
         }
     }
 
     /// Its type.
     pub(in crate::web) fn kind(&self) -> Kind {
         self.kind
+    }
+
+    /// The cell that has what the request names, if it is another one.
+    pub(in crate::web) fn cell(&self) -> Option<Cell> {
+        self.cell
     }
 
     /// Makes a problem whose `detail` is fit to be shown to a voter. `hint` says the rest to whoever writes the program.
@@ -148,6 +157,18 @@ impl Problem {
             archive.0
         );
         Self::new(Kind::UnknownVote, detail)
+    }
+
+    /// What the request names lies in another cell. Nothing of the request was done.
+    pub fn other_cell(other: &OtherCell) -> Self {
+        let detail = format!(
+            "{other}; the router before the cells sends this request to cell {}.",
+            other.of
+        );
+        Self {
+            cell: Some(other.of),
+            ..Self::new(Kind::OtherCell, detail)
+        }
     }
 
     pub fn no_vote(item: impl std::fmt::Display) -> Self {

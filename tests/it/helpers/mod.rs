@@ -1,6 +1,7 @@
 //! What only the integration tests share. `testkit` has the rest.
 
 pub mod answers;
+pub mod cells;
 pub mod metrics;
 pub mod pooler;
 pub mod programs;

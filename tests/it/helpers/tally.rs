@@ -103,6 +103,7 @@ fn server_at(urls: impl Fn(Role) -> StoreUrls, edit: impl FnOnce(&mut ServerOpti
         operator: Some(
             app::operator(&urls(Role::Operator).database_url, "test server operator").expect("a URL"),
         ),
+        cells: tally::domain::Cells::ONE,
     };
     edit(&mut options);
     app::server(&urls(Role::Server), options, "test server", metrics()).expect("a free port")

@@ -45,6 +45,7 @@ impl OneTally {
             voting: VotingOptions::default(),
             seeding: tally::live::Seeding::Warm,
             operator: None,
+            cells: tally::domain::Cells::ONE,
         };
         let server = app::server(&urls, server_options, "test server", metrics()).expect("a free port");
         let base = format!("http://{}", server.address().expect("an address"));

@@ -209,7 +209,7 @@ async fn rolling_restarts_behind_a_proxy_that_looks_at_nothing_lose_no_request()
 }
 
 /// Starts a proxy with this configuration.
-fn start_proxy(stores: &Stores, program: &str, config: &str, arguments: &[&str]) -> Program {
+pub fn start_proxy(stores: &Stores, program: &str, config: &str, arguments: &[&str]) -> Program {
     let path = stores.folder().join(program);
     std::fs::write(&path, config).expect("a file");
     let mut command = command(program, None);
@@ -228,7 +228,7 @@ fn deployed(file: &str, changes: &[(&str, String)]) -> String {
     text
 }
 
-fn is_installed(program: &str) -> bool {
+pub fn is_installed(program: &str) -> bool {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let is_there = std::env::split_paths(&folders).any(|folder| folder.join(program).exists());
     if !is_there {

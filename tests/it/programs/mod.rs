@@ -1,5 +1,6 @@
 //! Programs as processes: starts, settings, signals, drains, clocks, `tally dev`, `tally replay`, secrets.
 
+mod cells;
 mod deployment;
 mod dev;
 mod doctor;

@@ -2,6 +2,7 @@
 
 pub mod access;
 pub mod api;
+mod cells;
 mod frames;
 mod openapi;
 mod pages;

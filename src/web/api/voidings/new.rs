@@ -206,7 +206,7 @@ pub async fn create(
 
 problems!(
     CreateProblems: WRITES, BODIES, CALLERS, OPERATORS, STORES;
-    BodyTooLarge, UnknownApiKey, UnknownItem, VoidingUnderWay, VoterEditUnderWay
+    BodyTooLarge, UnknownApiKey, OtherCell, UnknownItem, VoidingUnderWay, VoterEditUnderWay
 );
 
 /// Counts the votes that would be voided, until the time is up.

@@ -10,7 +10,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use crate::web::api::conditional::TagHeader;
 use crate::web::api::state::AppState;
 use crate::web::api::{items, polls};
-use crate::web::describe::pages::{NothingThere, Page, WithoutCounts};
+use crate::web::describe::pages::{NothingThere, OtherCellThere, Page, WithoutCounts};
 use crate::web::describe::problems;
 use crate::web::pages::found::Has;
 use crate::web::pages::frames::look::{FrameForm, Look};
@@ -90,6 +90,7 @@ fn instead(has: Has, title: &str, nothing: &str) -> String {
     responses(
         Page,
         NothingThere,
+        OtherCellThere,
         WithoutCounts,
         ItemFrameProblems,
     )
@@ -133,6 +134,7 @@ problems!(ItemFrameProblems: ADDRESSES);
     responses(
         Page,
         NothingThere,
+        OtherCellThere,
         WithoutCounts,
         PollFrameProblems,
     )

@@ -19,7 +19,7 @@ use crate::web::api::poll_lists;
 use crate::web::api::poll_lists::{PAGE_DEFAULT_POLLS, PollPage};
 use crate::web::api::state::AppState;
 use crate::web::api::{items, polls};
-use crate::web::describe::pages::{NothingThere, Page, WithoutCounts};
+use crate::web::describe::pages::{NothingThere, OtherCellThere, Page, WithoutCounts};
 use crate::web::describe::problems;
 use crate::web::pages::found::{Has, READ_LIMIT, UNAVAILABLE};
 use crate::web::pages::html::{Escaped, fill};
@@ -233,6 +233,7 @@ async fn found(state: &AppState, asked: &Asked) -> Result<String, LedgerError> {
     responses(
         Page,
         NothingThere,
+        OtherCellThere,
         WithoutCounts,
         ItemPageProblems,
     )
@@ -275,6 +276,7 @@ problems!(ItemPageProblems);
     responses(
         Page,
         NothingThere,
+        OtherCellThere,
         WithoutCounts,
         PollPageProblems,
     )

@@ -41,7 +41,7 @@ tally_server edit_item: execute
 tally_server edit_poll: execute
 tally_server end_api_key: execute
 tally_server idempotency_key: insert (key_hash, body_hash), select (key_hash, body_hash)
-tally_server identity: select (id)
+tally_server identity: select (id, cell)
 tally_server item: insert (name, rule_id, takes_down_votes, key), select (id, name, vote_count, counted_at, down_count, rule_id, takes_down_votes, key, is_hidden)
 tally_server job: select, update (asked_at)
 tally_server job_run: select
@@ -81,7 +81,7 @@ tally_worker epoch: select (number), update (number)
 tally_worker event: delete, select, update (tries, refusals, first_tried_at, next_try_at, delivered_at, dead_at, last_problem)
 tally_worker events_are_made: execute
 tally_worker idempotency_key: delete, select (key_hash, created_at)
-tally_worker identity: select (id)
+tally_worker identity: select (id, cell)
 tally_worker incarnation: delete, insert (one), select
 tally_worker item: select (xmin, id, vote_count, counted_at, down_count), update (vote_count, counted_at, down_count)
 tally_worker job: select (name, fencing_number, holder, lease_until, succeeded_at, asked_at), update (fencing_number, holder, lease_until, succeeded_at, asked_at)
@@ -123,7 +123,7 @@ tally_operator drop_archived: execute
 tally_operator edit_voter: execute
 tally_operator end_api_key: execute
 tally_operator event: select, update (tries, refusals, first_tried_at, next_try_at, delivered_at, dead_at)
-tally_operator identity: select (id)
+tally_operator identity: select (id, cell)
 tally_operator import: insert (file_hash, file_name, source, after_vote_id, until_vote_id), select, update (ended_at)
 tally_operator import_items: execute
 tally_operator import_polls: execute
