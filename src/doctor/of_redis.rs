@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn each_broken_thing_of_redis_is_found_and_nothing_else() {
         type Break = fn(&mut RedisFacts);
-        let broken: [(Level, &str, Break); 14] = [
+        let broken: [(Level, &str, Break); 16] = [
             (Level::Wrong, "version 5", |facts| {
                 facts.version = "5.0.7".to_owned()
             }),
