@@ -179,7 +179,7 @@ grant select on item, audited_count, open_item, open_poll, vote, rule, place, vo
 grant select (id, voter_id, item_id, cast_from, cast_until, reason, created_at, until_vote_id, done_vote_id,
               undone_vote_id, api_key_id) on voiding to tally_report;
 -- `tally export` says of which Tally its rows are, and up to which vote.
-grant select (id, cell) on identity to tally_report;
+grant select (id) on identity to tally_report;
 grant select (vote_id, vote_total, reached_at) on watermark to tally_report;
 grant select (reached_at, saved_vote_id) on watermark to tally_operator;
 

@@ -169,7 +169,9 @@ CREATE INDEX idempotency_key_age ON idempotency_key USING btree (created_at);
 create table identity (
     one boolean not null default true,
     id text not null default gen_random_uuid()::text,
+    cell integer,
     constraint identity_pkey PRIMARY KEY (one),
+    constraint identity_cell CHECK (cell >= 0 AND cell <= 8191),
     constraint identity_is_one CHECK (one)
 );
 
@@ -553,6 +555,7 @@ alter table voided add constraint voided_voiding_id_fkey FOREIGN KEY (voiding_id
 -- search_query(text text) returns tsquery: sql, immutable, strict, parallel safe
 -- search_text(name text) returns text: sql, immutable, parallel safe
 -- search_vector(words text) returns tsvector: plpgsql, immutable, strict, parallel safe
+-- set_cell(p_cell integer) returns integer: plpgsql, volatile, not for everyone
 -- shown_name(name text) returns text: sql, immutable, parallel safe
 -- undo_votes(p_voiding bigint, p_limit_votes integer, OUT xid bigint, OUT up_to bigint, OUT voided_votes integer, OUT items bigint[], OUT nets bigint[], OUT downs bigint[]) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off and jit=off, not for everyone
 -- use_api_key(p_hash bytea, OUT scopes text[], OUT left_micros bigint, OUT id bigint) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone

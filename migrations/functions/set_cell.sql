@@ -11,7 +11,7 @@ declare
     lowest bigint;
     one record;
 begin
-    select cell into strict held from identity for update;
+    select cell into held from identity for update;
     if held is not null then
         return held;
     end if;

@@ -250,12 +250,17 @@ impl ServerLedger {
         owner(&self.database.pool).await
     }
 
+    /// Which cell the database is, as far as a connection has said it. A vote asks this, and nothing else.
+    pub fn known_cell(&self) -> Option<Cell> {
+        self.runs.cell()
+    }
+
     /// Which cell the database is: what a connection has said, or else a new one says.
     ///
     /// # Errors
     /// When the database is not migrated.
     pub async fn cell(&self) -> Result<Cell, LedgerError> {
-        if let Some(cell) = self.runs.cell() {
+        if let Some(cell) = self.known_cell() {
             return Ok(cell);
         }
         let number = sqlx::query_scalar!("select cell from identity")

@@ -46,6 +46,8 @@ impl CellOfPrograms {
             ("TALLY_OPEN", "admin,anonymous,voters,report"),
             ("TALLY_PROXIES", "127.0.0.1"),
             ("TALLY_SEED_ALL", "true"),
+            // oEmbed answers where pages may be framed.
+            ("TALLY_FRAME_ORIGINS", "https://cms.example.org"),
         ];
         let mut servers = Vec::new();
         for name in ["one", "two"] {

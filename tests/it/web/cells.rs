@@ -53,7 +53,11 @@ async fn a_new_database_becomes_the_cell_that_it_is_migrated_as_and_stays_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_is_given_no_cell_is_cell_0_and_draws_1_first() {
     let stores = Stores::start().await;
-    let url = stores.postgres.create_database("only").await.expect("a database");
+    let url = stores
+        .postgres
+        .create_database("single")
+        .await
+        .expect("a database");
     assert_eq!(
         app::migrate_as(&url, "test", None)
             .await
