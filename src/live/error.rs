@@ -107,7 +107,7 @@ pub enum LiveError {
         keys: KeyPrefix,
         mark: String,
         owner: Owner,
-        us: Owner,
+        us: Box<Owner>,
     },
     /// Nobody will name the owner any more: the server stops.
     #[error("Postgres has not said which Tally this is")]

@@ -12,6 +12,18 @@ pub(super) struct Group<'a, Entry> {
     places: Vec<usize>,
 }
 
+impl<'a, Entry> Group<'a, Entry> {
+    /// These entries, which are of this bucket.
+    pub fn of(bucket: Bucket, entries: Vec<&'a Entry>) -> Self {
+        let places = Vec::new();
+        Self {
+            bucket,
+            entries,
+            places,
+        }
+    }
+}
+
 /// Splits entries by the buckets of their items.
 pub(super) fn groups<'a, Entry>(
     keys: &Keys,
@@ -22,11 +34,7 @@ pub(super) fn groups<'a, Entry>(
         return Vec::new();
     }
     if keys.buckets() == 1 {
-        return vec![Group {
-            bucket: Bucket::FIRST,
-            entries: entries.iter().collect(),
-            places: Vec::new(),
-        }];
+        return vec![Group::of(Bucket::FIRST, entries.iter().collect())];
     }
     let mut of_bucket = [usize::MAX; BUCKETS as usize];
     let mut groups: Vec<Group<'a, Entry>> = Vec::new();
@@ -35,11 +43,7 @@ pub(super) fn groups<'a, Entry>(
         let at = &mut of_bucket[bucket.index()];
         if *at == usize::MAX {
             *at = groups.len();
-            groups.push(Group {
-                bucket,
-                entries: Vec::new(),
-                places: Vec::new(),
-            });
+            groups.push(Group::of(bucket, Vec::new()));
         }
         groups[*at].entries.push(entry);
         groups[*at].places.push(place);

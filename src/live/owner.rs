@@ -62,7 +62,7 @@ pub(super) async fn claim(
             keys: keys.prefix().clone(),
             mark: key,
             owner: other,
-            us: owner.clone(),
+            us: Box::new(owner.clone()),
         }),
         // Redis was wiped again just now: the next check claims it.
         _ => Ok(()),

@@ -9,6 +9,7 @@ use redis::aio::ConnectionLike;
 use redis::{Cmd, FromRedisValue, Pipeline, ToRedisArgs, Value, from_redis_value};
 
 use super::buckets::Bucket;
+use super::groups::Group;
 use super::{Keys, LiveError};
 use crate::domain::{ItemId, Revision};
 
@@ -71,7 +72,7 @@ scripts! {
 pub const CALL_LIMIT_KEYS: usize = 256;
 
 impl Script {
-    /// Calls this script for the counters of all `entries`, whose items are of this bucket. The first key is the index of
+    /// Calls this script for the counters of all entries of this group. The first key is the index of
     /// unsaved counters, followed by those of the entries' items, and by the script's last key, if it has one. The
     /// arguments come in the order of the script's header: those that are `shared`, then the `own` of each entry. Returns a reply for
     /// each entry, in order. If Redis refused a call because it did not know the script, the script
@@ -84,12 +85,12 @@ impl Script {
         &self,
         connection: &mut impl ConnectionLike,
         keys: &Keys,
-        bucket: Bucket,
-        entries: &[&Entry],
+        group: &Group<'_, Entry>,
         item: impl Fn(&Entry) -> ItemId,
         shared: impl Fn(&mut Cmd),
         own: impl Fn(&mut Cmd, &Entry),
     ) -> Result<Vec<Value>, LiveError> {
+        let (bucket, entries) = (group.bucket, group.entries.as_slice());
         let calls = entries.len().div_ceil(CALL_LIMIT_KEYS);
         let entries_of = |at: usize| {
             let from = at * CALL_LIMIT_KEYS;
@@ -254,14 +255,13 @@ pub(super) async fn invalidate(
     connection: &mut impl ConnectionLike,
     keys: &Keys,
     bucket: Bucket,
-    items: &[&(ItemId, Option<Revision>)],
+    items: Vec<&(ItemId, Option<Revision>)>,
 ) -> Result<Vec<bool>, LiveError> {
     let replies = INVALIDATE
         .call(
             connection,
             keys,
-            bucket,
-            items,
+            &Group::of(bucket, items),
             |(item, _)| *item,
             |_| {},
             |command, (_, revision)| {

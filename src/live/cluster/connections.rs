@@ -266,11 +266,7 @@ impl ConnectionLike for BucketConnection {
             let mut pipeline = Pipeline::with_capacity(1);
             pipeline.add_command(cmd.clone());
             let mut replies = self.call(&pipeline, 1).await?;
-            replies
-                .pop()
-                .unwrap_or(Value::Nil)
-                .extract_error()
-                .map_err(RedisError::from)
+            replies.pop().unwrap_or(Value::Nil).extract_error()
         })
     }
 

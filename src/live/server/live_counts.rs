@@ -184,8 +184,7 @@ impl LiveCounts {
                 let replies = scripts::COUNT.call(
                     &mut connection,
                     keys,
-                    group.bucket,
-                    &group.entries,
+                    group,
                     |one| one.item_id,
                     |command| {
                         command.arg(transaction.0).arg(&nonce).arg(LEASE_LIMIT_MS);
@@ -234,8 +233,7 @@ impl LiveCounts {
                 let replies = scripts::SEED.call(
                     &mut connection,
                     keys,
-                    group.bucket,
-                    &group.entries,
+                    group,
                     |seed| seed.exact.item_id,
                     |_| {},
                     |command, Seed { exact, lease }| {

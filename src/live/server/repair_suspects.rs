@@ -139,8 +139,7 @@ async fn repair(state: &State, part: &Part) -> Result<Option<Instant>, LiveError
             }
         };
         let items: Vec<_> = ready.iter().map(|(item, _)| (*item, None)).collect();
-        let items: Vec<_> = items.iter().collect();
-        invalidate(&mut connection, keys, bucket, &items).await?;
+        invalidate(&mut connection, keys, bucket, items.iter().collect()).await?;
         metrics::counter!(name::INVALIDATIONS, "why" => "suspect").increment(items.len() as u64);
         part.suspects.forget(&ready);
         passes += 1;

@@ -190,7 +190,7 @@ impl Counters {
         let groups = groups(keys, items, |(item, _)| *item);
         let calls = groups.iter().map(|group| async {
             let mut connection = self.redis.get(group.bucket).await?;
-            scripts::invalidate(&mut connection, keys, group.bucket, &group.entries).await
+            scripts::invalidate(&mut connection, keys, group.bucket, group.entries.clone()).await
         });
         let invalidated = join_all(calls).await;
         let invalidated = invalidated.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -278,10 +278,10 @@ impl Counters {
         let keys = self.redis.keys();
         let groups = groups(keys, entries, &item);
         let calls = groups.iter().map(|group| async {
-            let (bucket, entries) = (group.bucket, &group.entries);
+            let bucket = group.bucket;
             let mut connection = self.redis.get(bucket).await?;
             let called = script
-                .call(&mut connection, keys, bucket, entries, &item, &shared, &own)
+                .call(&mut connection, keys, group, &item, &shared, &own)
                 .await;
             if let Err(LiveError::Refused(refusal)) = &called
                 && refusal.reply().code == "WRONGTYPE"
