@@ -61,7 +61,7 @@ pub struct Stores {
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_parser = store_url, value_name = "URL")]
     pub database_url: String,
 
-    /// Redis, for the live counts: redis://user:password@host:port/number, or redis+sentinel://…
+    /// Redis, for the live counts: redis://user:password@host:port/number, redis+sentinel://… or redis+cluster://…
     #[arg(long, env = "REDIS_URL", hide_env_values = true, value_parser = store_url, value_name = "URL")]
     pub redis_url: String,
 
@@ -310,7 +310,7 @@ pub struct Dev {
         value_enum,
         default_value_t = Topology::Single,
         hide_possible_values = true,
-        value_name = "single|sentinel",
+        value_name = "single|sentinel|cluster",
         conflicts_with = "redis_url"
     )]
     pub topology: Topology,
@@ -376,7 +376,7 @@ pub struct CounterCommand {
     #[arg(value_parser = item_id)]
     pub item: ItemId,
 
-    /// Redis, for the live counts: redis://user:password@host:port/number, or redis+sentinel://…
+    /// Redis, for the live counts: redis://user:password@host:port/number, redis+sentinel://… or redis+cluster://…
     #[arg(long, env = "REDIS_URL", hide_env_values = true, value_parser = store_url, value_name = "URL")]
     pub redis_url: String,
 

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use super::process::free_port;
 use super::redis::PrivateRedis;
 use crate::ledger::Role;
-use crate::live::{self, KeyPrefix};
+use crate::live::{self, KeyPrefix, RedisFacts};
 
 /// How long a node may be silent until it counts as gone.
 const NODE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -72,9 +72,8 @@ impl PrivateCluster {
             let redis = live::Redis::new(&self.url(), &KeyPrefix::default(), START_LIMIT)?;
             let is_whole = redis.takes_writes().await.is_ok()
                 && redis.facts().await.is_ok_and(|facts| {
-                    facts
-                        .iter()
-                        .all(|primary| primary.replicas >= self.replicas as u64)
+                    let has_all = |primary: &RedisFacts| primary.replicas >= self.replicas as u64;
+                    facts.iter().all(|one| one.as_ref().is_ok_and(has_all))
                 });
             if is_whole {
                 return Ok(());

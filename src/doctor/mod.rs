@@ -17,7 +17,7 @@ pub use finding::{Finding, Level};
 
 use crate::domain::Moment;
 use crate::ledger::{PostgresFacts, WorkerLedger};
-use crate::live::{Redis, RedisFacts};
+use crate::live::{LiveError, Redis, RedisFacts};
 use crate::telemetry::{Plain, Program};
 
 /// How long each store may take.
@@ -146,27 +146,40 @@ async fn look_at_redis(redis: &Redis) -> Looked<Vec<RedisFacts>> {
     let unfit = unfit.filter(|error| error.is_unfit() || error.is_refusal());
     let mut found: Vec<Finding> = unfit.iter().map(|error| refused("Redis", error)).collect();
     match redis.facts().await {
-        Ok(facts) => {
+        Ok(asked) => {
             let at = Moment::now();
-            for one in &facts {
-                for finding in of_redis::findings(one, at) {
-                    // What is so of all primaries is said once.
-                    if !found.contains(&finding) {
-                        found.push(finding);
+            let mut facts = Vec::with_capacity(asked.len());
+            for one in asked {
+                match one {
+                    Ok(one) => {
+                        for finding in of_redis::findings(&one, at) {
+                            // What is so of all primaries is said once.
+                            if !found.contains(&finding) {
+                                found.push(finding);
+                            }
+                        }
+                        facts.push(one);
                     }
+                    Err(error) => unreached(&mut found, &error),
                 }
             }
-            (found, Some(Seen { facts, at }))
+            let seen = (!facts.is_empty()).then_some(Seen { facts, at });
+            (found, seen)
         }
-        // The first finding says why.
-        Err(_) if !found.is_empty() => (found, None),
         Err(error) => {
-            found.push(Finding::wrong(
-                named("Redis", &error),
-                "see that it runs, and that REDIS_URL and its user are right",
-            ));
+            unreached(&mut found, &error);
             (found, None)
         }
+    }
+}
+
+/// Adds that this Redis, or this node, is not reached. Where no program works with it, the first finding says why.
+fn unreached(found: &mut Vec<Finding>, error: &LiveError) {
+    if !error.is_unfit() && !error.is_refusal() {
+        found.push(Finding::wrong(
+            named("Redis", error),
+            "see that it runs, and that REDIS_URL and its user are right",
+        ));
     }
 }
 

@@ -55,7 +55,7 @@ pub fn findings(facts: &RedisFacts, now: Moment) -> Vec<Finding> {
                 "{} of 64 buckets are between two nodes of the Redis Cluster: their items have no live counts",
                 facts.leaving_buckets
             ),
-            "wait until they have moved; if nobody moves them: redis-cli --cluster fix",
+            "wait until they have moved; if nobody moves them: redis-cli --cluster fix … --cluster-replace",
         ));
     }
     if facts.asks_no_password {
@@ -119,8 +119,13 @@ pub fn findings(facts: &RedisFacts, now: Moment) -> Vec<Finding> {
     }
     found.extend(clock("Redis", facts.now, now));
     found.push(Finding::well(format!(
-        "Redis {}: {} MB of {}, {} clients, {} replicas",
+        "Redis {}{}: {} MB of {}, {} clients, {} replicas",
         facts.version,
+        facts
+            .place
+            .as_ref()
+            .map(|place| format!(" at {place}"))
+            .unwrap_or_default(),
         used / 1_000_000,
         if limit == 0 {
             "any".to_owned()
@@ -141,6 +146,7 @@ mod tests {
 
     fn facts() -> RedisFacts {
         RedisFacts {
+            place: None,
             version: "7.0.15".to_owned(),
             role: "master".to_owned(),
             has_link: true,

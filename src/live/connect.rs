@@ -86,6 +86,21 @@ impl Redis {
         self.route.primaries().await
     }
 
+    /// The buckets that some node of a Redis Cluster says it takes over.
+    pub(super) async fn arriving(&self) -> Vec<Bucket> {
+        self.route.arriving().await
+    }
+
+    /// The buckets that are at the same Redis as this one, with itself.
+    pub(super) fn neighbours(&self, bucket: Bucket) -> Vec<Bucket> {
+        self.route.neighbours(bucket)
+    }
+
+    /// The address of the node that has this bucket; `None`: it is no Redis Cluster, or not known.
+    pub(super) fn place(&self, bucket: Bucket) -> Option<String> {
+        self.route.place(bucket)
+    }
+
     /// A connection to each primary.
     pub(super) async fn get_each(&self) -> Result<Vec<AnyConnection>, LiveError> {
         let mut connections = Vec::new();

@@ -63,6 +63,13 @@ pub enum LiveError {
          REDIS_CLUSTER=1 scripts/redis-users has what each program's login needs"
     )]
     NoNodesPermission(String),
+    /// A node of a Redis Cluster.
+    #[error("the node {at} of the Redis Cluster: {why}")]
+    Node {
+        at: String,
+        #[source]
+        why: Box<LiveError>,
+    },
     /// Nodes do not agree which of them has a bucket. They do soon.
     #[error("the nodes of the Redis Cluster in REDIS_URL do not agree yet which of them has which slots")]
     Moving,
@@ -148,7 +155,7 @@ impl LiveError {
             | Self::NotACluster(_)
             | Self::NoNodesPermission(_)
             | Self::UnknownPrimary(_) => true,
-            Self::NoSentinel { why, .. } => why.is_unfit(),
+            Self::NoSentinel { why, .. } | Self::Node { why, .. } => why.is_unfit(),
             Self::Refused(refusal) => refusal.reply().lasts == Lasts::ForEver,
             _ => false,
         }
@@ -158,7 +165,7 @@ impl LiveError {
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::Permission { .. } | Self::NoNodesPermission(_) | Self::UnknownCommands { .. } => true,
-            Self::NoSentinel { why, .. } => why.is_refusal(),
+            Self::NoSentinel { why, .. } | Self::Node { why, .. } => why.is_refusal(),
             Self::Refused(refusal) => refusal.reply().lasts != Lasts::AWhile,
             _ => false,
         }

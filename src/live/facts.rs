@@ -1,5 +1,6 @@
 //! What an installation's Redis is like, for `tally doctor`.
 
+use futures_util::future::join_all;
 use redis::InfoDict;
 
 use super::any_connection::AnyConnection;
@@ -10,6 +11,8 @@ use crate::domain::Moment;
 /// What INFO says of a Redis, or of a primary of a Redis Cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedisFacts {
+    /// Where it is; `None`: where the URL says, or Sentinels.
+    pub place: Option<String>,
     pub version: String,
     /// `master` or `slave`.
     pub role: String,
@@ -46,19 +49,31 @@ pub struct RedisFacts {
 }
 
 impl Redis {
-    /// What INFO and TIME say, of each primary of a Cluster.
+    /// What INFO and TIME say; of a Cluster, what each primary says.
     ///
     /// # Errors
-    /// When Redis is unavailable, or this login may not ask.
-    pub async fn facts(&self) -> Result<Vec<RedisFacts>, LiveError> {
-        let mut facts = Vec::new();
-        for connection in self.get_each().await? {
-            facts.push(self.facts_of(connection).await?);
-        }
-        Ok(facts)
+    /// When Redis is unavailable, or this login may not ask. Each node of a Cluster has its own.
+    pub async fn facts(&self) -> Result<Vec<Result<RedisFacts, LiveError>>, LiveError> {
+        let primaries = self.primaries().await?;
+        let asked = primaries.iter().map(|buckets| async {
+            let place = self.place(buckets[0]);
+            let facts = async { self.facts_of(self.get(buckets[0]).await?, place.clone()).await };
+            facts.await.map_err(|why| match place.clone() {
+                Some(at) => LiveError::Node {
+                    at,
+                    why: Box::new(why),
+                },
+                None => why,
+            })
+        });
+        Ok(join_all(asked).await)
     }
 
-    async fn facts_of(&self, mut connection: AnyConnection) -> Result<RedisFacts, LiveError> {
+    async fn facts_of(
+        &self,
+        mut connection: AnyConnection,
+        place: Option<String>,
+    ) -> Result<RedisFacts, LiveError> {
         let info: InfoDict = redis::cmd("INFO").query_async(&mut connection).await?;
         let (seconds, micros): (i64, i64) = redis::cmd("TIME").query_async(&mut connection).await?;
         let leaving_buckets = if self.is_cluster() {
@@ -71,6 +86,7 @@ impl Redis {
         let number = |name: &str| info.get::<u64>(name).unwrap_or_default();
         let is = |name: &str, good: &str| text(name).is_none_or(|value| value == good);
         Ok(RedisFacts {
+            place,
             version: text("redis_version").unwrap_or_default(),
             role: text("role").unwrap_or_default(),
             has_link: is("master_link_status", "up"),

@@ -146,6 +146,30 @@ impl Route {
         }
     }
 
+    /// The buckets that some node of a Redis Cluster says it takes over.
+    pub async fn arriving(&self) -> Vec<Bucket> {
+        match &self.how {
+            How::Fixed(_) | How::Followed(_) => Vec::new(),
+            How::Cluster { connections, .. } => connections.arriving().await,
+        }
+    }
+
+    /// The buckets that are at the same Redis as this one, with itself.
+    pub fn neighbours(&self, bucket: Bucket) -> Vec<Bucket> {
+        match &self.how {
+            How::Fixed(_) | How::Followed(_) => vec![bucket],
+            How::Cluster { cluster, .. } => cluster.neighbours(bucket),
+        }
+    }
+
+    /// The address of the node that has this bucket; `None`: it is no Redis Cluster, or not known.
+    pub fn place(&self, bucket: Bucket) -> Option<String> {
+        match &self.how {
+            How::Fixed(_) | How::Followed(_) => None,
+            How::Cluster { connections, .. } => connections.place(bucket),
+        }
+    }
+
     /// Connections of the caller's own to the nodes of a Redis Cluster; `None`: it is none.
     pub fn own_connections(&self) -> Option<Arc<NodeConnections>> {
         match &self.how {

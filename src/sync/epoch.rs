@@ -95,17 +95,24 @@ impl Worker {
         {
             return Err(error);
         }
-        let Epochs { buckets, failure } = self.counters.epochs().await?;
+        let Epochs { buckets, mut failure } = self.counters.epochs().await?;
         let postgres = self.ledger.incarnation().await?;
         let (mut entered, mut stale) = (Vec::new(), Vec::new());
         for one in buckets {
             let current = format!("{COUNTER_LAYOUT}:{}:{postgres}", one.current);
-            if self
+            let is_entered = self
                 .seen_epochs
-                .is_entered(one.bucket, one.known.as_deref(), &current)
-            {
+                .is_entered(one.bucket, one.known.as_deref(), &current);
+            if one.is_moving {
+                // Counters that are elsewhere may come back, without the key of their epoch.
+                if one.known.is_some()
+                    && let Err(error) = self.counters.forget_epoch(one.bucket).await
+                {
+                    failure = failure.or(Some(error));
+                }
+            } else if is_entered {
                 entered.push(one.bucket);
-            } else if !one.is_leaving {
+            } else {
                 stale.push(Entering {
                     bucket: one.bucket,
                     redis: one.current,
@@ -258,7 +265,7 @@ impl Worker {
         stale.retain(|one| {
             let is_there = now
                 .iter()
-                .any(|other| other.bucket == one.bucket && other.current == one.redis && !other.is_leaving);
+                .any(|other| other.bucket == one.bucket && other.current == one.redis && !other.is_moving);
             let has = |part: &&ScanPart| part.buckets.contains(&one.bucket);
             let scanned = parts.iter().find(has).map(|part| (part.begin, part.at));
             let is_scanned = scanned == parts_now.iter().find(has).map(|part| (part.begin, part.at));

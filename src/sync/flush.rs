@@ -175,12 +175,17 @@ impl Worker {
             let from = rand::random_range(0..parts.len());
             parts.rotate_left(from);
         }
+        let mut ended = Ok(());
         for part in parts {
-            if self.find_pages_of(scan, part, &pages).await?.is_break() {
-                break;
+            match self.find_pages_of(scan, part, &pages).await {
+                Ok(ControlFlow::Continue(())) => {}
+                Ok(ControlFlow::Break(())) => break,
+                // A bucket that fails holds up no other one.
+                Err(error) if is_shared => ended = Err(error),
+                Err(error) => return Err(error),
             }
         }
-        Ok(())
+        ended
     }
 
     /// The same for one part of the scan. Breaks when this worker stops, or nobody takes pages any more.

@@ -3,14 +3,15 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use futures_util::future::join_all;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Client, Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult, ServerError, Value};
 use tokio::time::Instant;
 
 use super::lookup::Cluster;
-use super::nodes::At;
+use super::nodes::{At, OwnSlots};
 use crate::live::LiveError;
-use crate::live::buckets::Bucket;
+use crate::live::buckets::{BUCKETS, Bucket};
 
 /// How often a call is sent on to where a node says that the bucket is.
 const REDIRECTS_LIMIT: usize = 3;
@@ -114,6 +115,24 @@ impl NodeConnections {
             bucket,
             open,
         })
+    }
+
+    /// The buckets that some node says it takes over, as far as nodes answer. A node whose source has failed over goes on
+    /// saying so, and has keys that may come back.
+    pub async fn arriving(&self) -> Vec<Bucket> {
+        let asked = self.cluster.all_primaries();
+        let answers = join_all(asked.iter().map(|at| async {
+            let mut open = self.to(at).await?;
+            OwnSlots::ask(&mut open.connection).await
+        }));
+        let answers: Vec<OwnSlots> = answers.await.into_iter().filter_map(Result::ok).collect();
+        let is_arriving = |bucket: &Bucket| answers.iter().any(|own| own.is_arriving(*bucket));
+        Bucket::first(BUCKETS).filter(is_arriving).collect()
+    }
+
+    /// Where a bucket is, as it is known.
+    pub fn place(&self, bucket: Bucket) -> Option<String> {
+        self.cluster.known_owner(bucket).map(|owner| owner.at.to_string())
     }
 
     fn node(&self, at: &At) -> Arc<KeptNode> {

@@ -99,6 +99,18 @@ impl Cluster {
         Ok(primaries)
     }
 
+    /// All primaries that are known, also those without slots.
+    pub(super) fn all_primaries(&self) -> Vec<At> {
+        self.known().map.all_primaries().to_vec()
+    }
+
+    /// The buckets whose node is that of this one, with itself.
+    pub fn neighbours(&self, bucket: Bucket) -> Vec<Bucket> {
+        let primaries = self.known().map.primaries();
+        let of_bucket = primaries.into_iter().find(|buckets| buckets.contains(&bucket));
+        of_bucket.unwrap_or_else(|| vec![bucket])
+    }
+
     /// A call failed: whoever comes next asks again.
     pub fn question(&self) {
         self.known().is_questioned = true;

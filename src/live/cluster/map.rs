@@ -28,6 +28,8 @@ pub struct Map {
     /// Since when an earlier owner than the known one is named.
     earlier_since: [Option<Instant>; BUCKETS as usize],
     nodes: Vec<At>,
+    /// Also those without slots.
+    primaries: Vec<At>,
 }
 
 impl Map {
@@ -36,6 +38,7 @@ impl Map {
             owners: [const { None }; BUCKETS as usize],
             earlier_since: [None; BUCKETS as usize],
             nodes: Vec::new(),
+            primaries: Vec::new(),
         }
     }
 
@@ -48,15 +51,23 @@ impl Map {
         &self.nodes
     }
 
+    /// All primaries that were named last, also those without slots.
+    pub fn all_primaries(&self) -> &[At] {
+        &self.primaries
+    }
+
     /// Takes in what nodes say. Of several that claim a bucket's slot, the one with the highest epoch has it.
     pub fn learn(&mut self, answers: &[Vec<Node>], now: Instant) {
-        let mut nodes: Vec<At> = Vec::new();
+        let (mut nodes, mut primaries): (Vec<At>, Vec<At>) = (Vec::new(), Vec::new());
         for node in answers.iter().flatten() {
             if !nodes.contains(&node.at) {
                 nodes.push(node.at.clone());
             }
+            if node.is_primary && !primaries.contains(&node.at) {
+                primaries.push(node.at.clone());
+            }
         }
-        self.nodes = nodes;
+        (self.nodes, self.primaries) = (nodes, primaries);
         for bucket in Bucket::first(BUCKETS) {
             let claims = answers
                 .iter()
@@ -135,6 +146,7 @@ mod tests {
             epoch,
             slots: vec![slots],
             leaving: Vec::new(),
+            arriving: Vec::new(),
             is_asked: false,
         }
     }

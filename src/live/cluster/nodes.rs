@@ -33,6 +33,8 @@ pub struct Node {
     pub slots: Vec<RangeInclusive<u16>>,
     /// The slots that it is handing over. Only the node itself says so.
     pub leaving: Vec<u16>,
+    /// The slots that it takes over. Only the node itself says so.
+    pub arriving: Vec<u16>,
     /// Whether it is the node that was asked.
     pub is_asked: bool,
 }
@@ -66,6 +68,13 @@ impl OwnSlots {
 
     pub fn has(&self, bucket: Bucket) -> bool {
         self.0.as_ref().is_some_and(|node| node.has(bucket.slot()))
+    }
+
+    /// Whether it is taking the bucket over from another node, or was when that one failed over.
+    pub fn is_arriving(&self, bucket: Bucket) -> bool {
+        self.0
+            .as_ref()
+            .is_some_and(|node| node.arriving.contains(&bucket.slot()))
     }
 
     /// Whether it is handing the bucket over to another node.
@@ -107,14 +116,14 @@ fn node(line: &str, asked: &At, is_named: bool) -> Option<Node> {
         (ip, _) => ip,
     };
     let mut slots = Vec::new();
-    let mut leaving = Vec::new();
+    let (mut leaving, mut arriving) = (Vec::new(), Vec::new());
     for word in words.skip(1) {
         match word.strip_prefix('[').and_then(|word| word.strip_suffix(']')) {
-            Some(moving) => leaving.extend(
-                moving
-                    .split_once("->-")
-                    .and_then(|(slot, _)| slot.parse::<u16>().ok()),
-            ),
+            Some(moving) => {
+                let slot_of = |arrow: &str| moving.split_once(arrow)?.0.parse::<u16>().ok();
+                leaving.extend(slot_of("->-"));
+                arriving.extend(slot_of("-<-"));
+            }
             None => {
                 let (from, to) = word.split_once('-').unwrap_or((word, word));
                 slots.push(from.parse().ok()?..=to.parse().ok()?);
@@ -131,6 +140,7 @@ fn node(line: &str, asked: &At, is_named: bool) -> Option<Node> {
         epoch,
         slots,
         leaving,
+        arriving,
         is_asked,
     })
 }
@@ -167,7 +177,8 @@ mod tests {
                 ("cc", "10.0.0.3:7002".to_owned(), false, 6),
             ]
         );
-        assert_eq!((nodes[0].slots.len(), nodes[0].leaving.as_slice()), (2, &[7][..]));
+        let moving = (nodes[0].leaving.as_slice(), nodes[0].arriving.as_slice());
+        assert_eq!((nodes[0].slots.len(), moving), (2, (&[7][..], &[9][..])));
         assert!(nodes[0].has(7) && nodes[0].is_asked && !nodes[1].has(7));
         // A certificate has a name.
         assert_eq!(read(reply, &asked(), true)[1].at.host, "b.example");

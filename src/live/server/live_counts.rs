@@ -457,9 +457,26 @@ impl LiveCounts {
         let part = self.state.part(bucket);
         if let Some(generation) = generation {
             part.breaker.open(generation, &error);
+            if self.connections.is_some() && error.refusal().is_none() {
+                self.open_neighbours(bucket, &error);
+            }
         }
         part.wake_repair.notify_one();
         error
+    }
+}
+
+impl LiveCounts {
+    /// Opens the circuit breakers of all buckets that are at the same node of a Redis Cluster: it did not answer, and the
+    /// votes on each of them would wait for it anew.
+    fn open_neighbours(&self, bucket: Bucket, error: &LiveError) {
+        for other in self.state.redis.neighbours(bucket) {
+            let part = self.state.part(other);
+            if let Some(generation) = part.breaker.generation() {
+                part.breaker.open(generation, error);
+                part.wake_repair.notify_one();
+            }
+        }
     }
 }
 

@@ -24,8 +24,9 @@ pub struct BucketEpoch {
     pub current: String,
     /// The epoch that a worker entered last; `None`: Redis is new or has lost its data.
     pub known: Option<String>,
-    /// Whether its node is handing the bucket over to another one. Until that is done, some of its keys are there.
-    pub is_leaving: bool,
+    /// Whether its node is handing the bucket over to another one, or another one takes it over. Until that is done, some
+    /// of its keys are elsewhere, and may come back.
+    pub is_moving: bool,
 }
 
 /// A part of a scan over all counters: a primary.
@@ -76,11 +77,12 @@ impl Counters {
     /// changes with every restart and every failover.
     pub async fn epochs(&self) -> Result<Epochs, LiveError> {
         let primaries = self.redis.primaries().await?;
+        let arriving = self.redis.arriving().await;
         let mut epochs = Epochs {
             buckets: Vec::new(),
             failure: None,
         };
-        for found in join_all(primaries.iter().map(|buckets| self.epochs_of(buckets))).await {
+        for found in join_all(primaries.iter().map(|buckets| self.epochs_of(buckets, &arriving))).await {
             match found {
                 Ok(buckets) => epochs.buckets.extend(buckets),
                 Err(error) if error.is_unfit() => return Err(error),
@@ -97,7 +99,11 @@ impl Counters {
     }
 
     /// The epochs of buckets that one primary has. Without those that it says it has not.
-    async fn epochs_of(&self, buckets: &[Bucket]) -> Result<Vec<BucketEpoch>, LiveError> {
+    async fn epochs_of(
+        &self,
+        buckets: &[Bucket],
+        arriving: &[Bucket],
+    ) -> Result<Vec<BucketEpoch>, LiveError> {
         let identity = self.identity(buckets[0]).await?;
         let is_there = |bucket: Bucket| identity.slots.as_ref().is_none_or(|own| own.has(bucket));
         let there: Vec<Bucket> = buckets
@@ -117,7 +123,8 @@ impl Counters {
                     bucket,
                     current,
                     known: self.read_token(bucket, keys.epoch(bucket)).await?,
-                    is_leaving: identity.slots.as_ref().is_some_and(|own| own.is_leaving(bucket)),
+                    is_moving: arriving.contains(&bucket)
+                        || identity.slots.as_ref().is_some_and(|own| own.is_leaving(bucket)),
                 })
             }
         });
@@ -149,6 +156,17 @@ impl Counters {
             name: format!("{run_id}:{replication_id}"),
             slots,
         })
+    }
+
+    /// Forgets the epoch that a worker entered: it has to be entered again.
+    ///
+    /// # Errors
+    /// When Redis is unavailable.
+    pub async fn forget_epoch(&self, bucket: Bucket) -> Result<(), LiveError> {
+        let mut connection = self.redis.get(bucket).await?;
+        let mut delete = redis::cmd("DEL");
+        delete.arg(self.redis.keys().epoch(bucket));
+        Ok(delete.exec_async(&mut connection).await?)
     }
 
     /// Whether the item is of one of these buckets.
