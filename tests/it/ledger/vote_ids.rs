@@ -166,7 +166,7 @@ async fn ids_that_nobody_used_are_passed_at_once() {
     let ledger = Ledger::start().await;
     let mut writer = ledger.server.writer();
     writer.insert(&[ledger.vote(None)], &[]).await.expect("an insert");
-    for far in [1_000_000_000_000, 4_000_000_000_000_000_000] {
+    for far in [1_000_000_000, 1_000_000_000_000] {
         ledger.set_last(far).await;
         writer.insert(&[ledger.vote(None)], &[]).await.expect("an insert");
     }
@@ -174,7 +174,7 @@ async fn ids_that_nobody_used_are_passed_at_once() {
     assert_eq!(chunks.last().map(|last| last.votes), Some(3));
     assert!(chunks.len() <= 3, "{chunks:?}");
     // Nobody has used the last of these ids.
-    ledger.set_last(4_000_000_000_000_000_000 + 1_000_000).await;
+    ledger.set_last(1_000_000_000_000 + 1_000_000).await;
     let chunks = ledger.roll_up().await;
     assert_eq!(chunks.len(), 1, "{chunks:?}");
     assert_eq!(chunks[0].votes, 3);

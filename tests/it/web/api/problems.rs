@@ -310,6 +310,13 @@ async fn what_is_sent_is_refused(refusals: &mut Refusals) {
             Some(json!({ "items": [] })),
         ),
         (ProblemKind::UnknownVote, Method::GET, "/v1/votes/999", None),
+        // The first id of cell 1.
+        (
+            ProblemKind::OtherCell,
+            Method::GET,
+            "/v1/items/1099511627777",
+            None,
+        ),
         (ProblemKind::NoVote, Method::GET, &*ada, None),
     ] {
         refusals.add(kind, method, path, body).await;
