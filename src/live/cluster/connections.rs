@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::future::join_all;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Client, Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult, ServerError, Value};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
-use super::lookup::Cluster;
+use super::lookup::{ASK_LIMIT, Cluster};
 use super::nodes::{At, OwnSlots};
 use crate::live::LiveError;
 use crate::live::buckets::{BUCKETS, Bucket};
@@ -122,10 +122,16 @@ impl NodeConnections {
     pub async fn arriving(&self) -> Vec<Bucket> {
         let asked = self.cluster.all_primaries();
         let answers = join_all(asked.iter().map(|at| async {
-            let mut open = self.to(at).await?;
-            OwnSlots::ask(&mut open.connection).await
+            let mut open = self.to(at).await.ok()?;
+            match timeout(ASK_LIMIT, OwnSlots::ask(&mut open.connection)).await {
+                Ok(Ok(own)) => Some(own),
+                Ok(Err(_)) | Err(_) => {
+                    self.close(&open).await;
+                    None
+                }
+            }
         }));
-        let answers: Vec<OwnSlots> = answers.await.into_iter().filter_map(Result::ok).collect();
+        let answers: Vec<OwnSlots> = answers.await.into_iter().flatten().collect();
         let is_arriving = |bucket: &Bucket| answers.iter().any(|own| own.is_arriving(*bucket));
         Bucket::first(BUCKETS).filter(is_arriving).collect()
     }

@@ -20,7 +20,7 @@ const BELIEVED_FOR: Duration = Duration::from_secs(1);
 /// The least time between two questions, after calls have failed.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 /// How long a node may take to connect, and how long to answer.
-const ASK_LIMIT: Duration = Duration::from_millis(300);
+pub(super) const ASK_LIMIT: Duration = Duration::from_millis(300);
 /// How many nodes are asked at once. One that was cut off says what was.
 const ASKED_NODES: usize = 3;
 /// The most nodes that are asked if those do not answer.
