@@ -169,8 +169,8 @@ metrics! {
     /// Suspects that were dropped because there were too many; crashed-writer recovery rebuilds
     /// their counts.
     SUSPECTS_DROPPED = "tally_suspect_items_dropped_total", Counter of "items", Server;
-    /// 1 while Redis answers this server, else 0.
-    REDIS_AVAILABLE = "tally_redis_available", Gauge of "0 or 1", Server;
+    /// 1 while Redis answers this server, else 0; in between: some nodes of a Redis Cluster do, with this part of the items.
+    REDIS_AVAILABLE = "tally_redis_available", Gauge of "0 to 1", Server;
     /// 1 while Redis has no memory for what votes write, else 0.
     REDIS_FULL = "tally_redis_out_of_memory", Gauge of "0 or 1", Server;
     /// How often Redis stopped answering this server.
