@@ -178,8 +178,9 @@ grant select, update (tries, refusals, first_tried_at, next_try_at, delivered_at
 grant select on item, audited_count, open_item, open_poll, vote, rule, place, voided, import, archive, archived_item, archived_rule, vote_api_key, recent_change, day_change, total_change, vote_time, loss, loss_item to tally_report;
 grant select (id, voter_id, item_id, cast_from, cast_until, reason, created_at, until_vote_id, done_vote_id,
               undone_vote_id, api_key_id) on voiding to tally_report;
--- `tally export` says of which Tally its rows are, and up to which vote.
-grant select (id) on identity to tally_report;
+-- `tally export` says of which Tally its rows are, and up to which vote. A server that is given this login for the
+-- operator's asks a new connection for the cell first, and says then what the login may not do.
+grant select (id, cell) on identity to tally_report;
 grant select (vote_id, vote_total, reached_at) on watermark to tally_report;
 grant select (reached_at, saved_vote_id) on watermark to tally_operator;
 

@@ -153,7 +153,7 @@ tally_report archived_item: select
 tally_report archived_rule: select
 tally_report audited_count: select
 tally_report day_change: select
-tally_report identity: select (id)
+tally_report identity: select (id, cell)
 tally_report import: select
 tally_report item: select
 tally_report loss: select
