@@ -35,7 +35,7 @@ const ALLOWED_HEADERS: &str = "authorization, content-type, idempotency-key, if-
 const ASKED_HEADERS_LIMIT_BYTES: usize = 2048;
 /// The headers of an answer that their scripts may read, besides those that every script may read.
 const EXPOSED_HEADERS: &str = "allow, date, etag, link, location, ratelimit, ratelimit-policy, \
-    retry-after, www-authenticate, x-request-id";
+    retry-after, tally-cell, www-authenticate, x-request-id";
 /// What browsers leave out of `Host` and `Origin`: the ports of http and https. The server does not know
 /// which of the two its clients speak with the proxy in front of it.
 const DEFAULT_PORTS: [&[u8]; 2] = [b"80", b"443"];
