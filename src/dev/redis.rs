@@ -152,6 +152,21 @@ impl PrivateRedis {
         Ok(())
     }
 
+    /// Makes it a node of a Redis Cluster that knows no other node and serves no slots, from its next start on, for tests.
+    /// Redis 7 or later. It talks to others at a port that was free: Redis' own choice, 10,000 above the first port, may
+    /// be taken.
+    ///
+    /// # Errors
+    /// When no port is free.
+    pub fn set_cluster_alone(&mut self) -> anyhow::Result<()> {
+        let bus_port = free_port()?;
+        self.settings = vec![
+            "cluster-enabled yes".to_owned(),
+            format!("cluster-port {bus_port}"),
+        ];
+        Ok(())
+    }
+
     /// The password of the user that may do everything.
     pub(super) fn secret(&self) -> &str {
         &self.secret

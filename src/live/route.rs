@@ -166,7 +166,7 @@ impl Route {
     pub fn place(&self, bucket: Bucket) -> Option<String> {
         match &self.how {
             How::Fixed(_) | How::Followed(_) => None,
-            How::Cluster { connections, .. } => connections.place(bucket),
+            How::Cluster { cluster, .. } => cluster.known_owner(bucket).map(|owner| owner.at.to_string()),
         }
     }
 

@@ -1,18 +1,20 @@
 //! Two servers and two workers on stores that fail over, and votes at full speed. Nobody audits: the counts must become
 //! exact by themselves.
 
+use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
-use sqlx::PgPool;
 use tally::dev::free_port;
 use tally::ledger::Role;
 use testkit::load::{Load, Mix, Pace, Requests, Spread};
-use testkit::programs::{Program, command, until_ready};
+use testkit::programs::{Program, command, run_well, until_ready};
 use testkit::stores::{Stores, environment};
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
@@ -20,9 +22,12 @@ use tokio::time::{Instant, sleep};
 use crate::check::{self, Counts};
 use crate::programs::{SYNC_WORKER, TALLY};
 use crate::schedule::PAIR;
+use crate::{DEFAULT_ROUNDS, number};
 
-pub const ITEMS: i64 = 400;
+const ITEMS: i64 = 400;
 const CONNECTIONS: usize = 32;
+/// How long votes are cast before a fault, and after it.
+pub const BEFORE: Duration = Duration::from_millis(700);
 /// How long votes may have no count after a fault, and how long all may take to be exact.
 const COUNTED_LIMIT: Duration = Duration::from_secs(60);
 const EXACT_LIMIT: Duration = Duration::from_secs(60);
@@ -113,26 +118,115 @@ impl Pair {
     }
 }
 
-/// Waits until the three counts of each item agree, and there are as many votes as were acknowledged. `counts`: what the
-/// stores hold, if they answer.
+/// Stores that fail over, with a pair on them.
+pub trait Breakable {
+    /// What is broken, and how.
+    type Fault: Copy + Debug;
+
+    /// The scenario's name.
+    const NAME: &str;
+
+    fn pair(&self) -> &Pair;
+
+    fn stores(&self) -> &Stores;
+
+    /// Where a worker finds Redis.
+    fn worker_redis_url(&self) -> String;
+
+    /// The fault of this round, the first of which has 1.
+    fn draw(&self, round: usize, random: &mut StdRng) -> anyhow::Result<Self::Fault>;
+
+    /// Prepares a round.
+    async fn prepare(&mut self, round: usize) -> anyhow::Result<()>;
+
+    /// Breaks something, and waits until it is replaced or mended.
+    async fn break_it(&mut self, fault: Self::Fault) -> anyhow::Result<()>;
+
+    /// The three counts of each item.
+    async fn counts(&self) -> anyhow::Result<Vec<Counts>>;
+
+    /// Waits until what was replaced follows what replaced it.
+    async fn until_followed(&mut self) -> anyhow::Result<()>;
+}
+
+/// Plays `ROUNDS` faults, drawn from `SEED`. Returns the figures, and what was wrong.
+///
+/// # Errors
+/// When something never becomes right.
+pub async fn play<B: Breakable>(mut broken: B) -> anyhow::Result<(Value, Vec<String>)> {
+    let seed = number("SEED")?.unwrap_or(0);
+    let mut random = StdRng::seed_from_u64(seed);
+    let rounds = usize::try_from(number("ROUNDS")?.unwrap_or(DEFAULT_ROUNDS))?;
+    let (mut acknowledged, mut failures) = (0, Vec::new());
+    let (mut without_count, mut exact_after) = (Vec::new(), Vec::new());
+    for round in 1..=rounds {
+        let fault = broken.draw(round, &mut random)?;
+        let name = format!("SEED={seed}, round {round}: {fault:?}");
+        broken.prepare(round).await?;
+        let load = broken.pair().load()?;
+        sleep(BEFORE + Duration::from_millis(random.random_range(0..500))).await;
+        let began = Instant::now();
+        broken.break_it(fault).await.with_context(|| name.clone())?;
+        broken
+            .pair()
+            .until_counted()
+            .await
+            .with_context(|| name.clone())?;
+        let counted = began.elapsed();
+        sleep(BEFORE).await;
+        let load = load.stop().await;
+        acknowledged += load.acknowledged_votes;
+        if load.failures + load.refused > 0 {
+            failures.push(format!(
+                "{name}: {} votes were refused or not answered",
+                load.failures + load.refused
+            ));
+        }
+        let exact = until_exact(&broken, acknowledged)
+            .await
+            .with_context(|| name.clone())?;
+        println!(
+            "{round} of {rounds}: {fault:?}, {acknowledged} votes, counts again after {:.1} s, exact after {:.1} s more",
+            counted.as_secs_f64(),
+            exact.as_secs_f64(),
+        );
+        without_count.push(counted);
+        exact_after.push(exact);
+        broken.until_followed().await?;
+    }
+    let mut audit = command(TALLY);
+    let database_url = broken.stores().login_url(Role::Worker);
+    audit
+        .arg("audit")
+        .envs(environment(database_url, broken.worker_redis_url()));
+    run_well(audit).await.context("tally audit")?;
+    let figures = json!({
+        "scenario": B::NAME,
+        "seed": seed,
+        "faults": rounds,
+        "acknowledged_votes": acknowledged,
+        "seconds_until_counts_are_back": spread(&mut without_count),
+        "seconds_until_exact_after_the_last_vote": spread(&mut exact_after),
+    });
+    Ok((figures, failures))
+}
+
+/// Waits until the three counts of each item agree, and there are as many votes as were acknowledged.
 ///
 /// # Errors
 /// When there are not as many votes, or the counts do not agree within a minute.
-pub async fn until_exact(
-    owner: &PgPool,
-    acknowledged: u64,
-    counts: impl AsyncFn() -> anyhow::Result<Vec<Counts>>,
-) -> anyhow::Result<Duration> {
+async fn until_exact(broken: &impl Breakable, acknowledged: u64) -> anyhow::Result<Duration> {
     let began = Instant::now();
+    let owner = broken.stores().pool();
     loop {
         let rows: i64 = sqlx::query_scalar("select count(*) from vote")
-            .fetch_one(owner)
+            .fetch_one(&owner)
             .await?;
         if u64::try_from(rows)? != acknowledged {
             bail!("{acknowledged} votes were acknowledged, and {rows} are stored");
         }
         // A Redis that is demoted ends its connections.
-        let counted = counts().await;
+        let counted = broken.counts().await;
         if let Ok(counts) = &counted
             && check::are_exact(counts)
         {
@@ -148,7 +242,7 @@ pub async fn until_exact(
 }
 
 /// The median and the worst of these times, in seconds.
-pub fn spread(times: &mut [Duration]) -> Value {
+fn spread(times: &mut [Duration]) -> Value {
     times.sort();
     let at = |index: usize| times.get(index).map_or(0.0, Duration::as_secs_f64);
     json!({ "median": at(times.len() / 2), "worst": at(times.len().saturating_sub(1)) })

@@ -7,24 +7,20 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
-use rand::{Rng, SeedableRng};
 use redis::Value as Reply;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tally::app::{self, StoreUrls};
 use tally::dev::{PrivateCluster, PrivateRedis};
 use tally::domain::ItemId;
 use tally::ledger::Role;
 use tally::live::{Counters, KeyPrefix};
-use testkit::programs::{command, run_well};
-use testkit::stores::{Stores, environment, redis_connection, redis_info};
+use testkit::stores::{Stores, redis_connection, redis_info};
 use tokio::time::{Instant, sleep};
 
-use crate::pair::{LOOK_EVERY, Pair, spread, until_exact};
-use crate::programs::TALLY;
-use crate::{DEFAULT_ROUNDS, check, number};
+use crate::check;
+use crate::check::Counts;
+use crate::pair::{self, BEFORE, Breakable, LOOK_EVERY, Pair};
 
-/// How long votes are cast before a fault.
-const BEFORE: Duration = Duration::from_millis(700);
 /// How long a replica gets nothing before its primary is lost.
 const LAG: Duration = Duration::from_millis(400);
 /// How long a node is frozen that is not voted out, and that is.
@@ -80,62 +76,80 @@ struct Installation {
     pair: Pair,
 }
 
-/// Plays `ROUNDS` faults, drawn from `SEED`. Returns the figures, and what was wrong.
+/// Plays faults.
 ///
 /// # Errors
 /// When something does not start, or never becomes right.
 pub async fn play(folder: &Path) -> anyhow::Result<(Value, Vec<String>)> {
-    let mut installation = Installation::start(folder).await?;
-    let seed = number("SEED")?.unwrap_or(0);
-    let mut random = StdRng::seed_from_u64(seed);
-    let rounds = number("ROUNDS")?.unwrap_or(DEFAULT_ROUNDS);
-    let (mut acknowledged, mut failures) = (0, Vec::new());
-    let (mut without_count, mut until_all_exact) = (Vec::new(), Vec::new());
-    for round in 1..=rounds {
-        // Each of them in turn, and then at random.
-        let trouble = match TROUBLES.get(usize::try_from(round - 1)?) {
-            Some(trouble) => *trouble,
-            None => *TROUBLES.choose(&mut random).context("a trouble")?,
-        };
-        let slot = *SLOTS.choose(&mut random).context("a slot")?;
-        let load = installation.pair.load()?;
-        sleep(BEFORE + Duration::from_millis(random.random_range(0..500))).await;
-        let began = Instant::now();
-        let played = async {
-            installation.play(trouble, slot).await?;
-            installation.pair.until_counted().await
-        };
-        let name = format!("SEED={seed}, round {round}: {trouble:?} of slot {slot}");
-        played.await.context(name.clone())?;
-        without_count.push(began.elapsed());
-        sleep(BEFORE).await;
-        let load = load.stop().await;
-        acknowledged += load.acknowledged_votes;
-        if load.failures + load.refused > 0 {
-            failures.push(format!(
-                "{name}: {} votes were refused or not answered",
-                load.failures + load.refused
-            ));
-        }
-        let exact_after = installation.until_exact(acknowledged).await.context(name)?;
-        println!(
-            "{round} of {rounds}: {trouble:?}, {acknowledged} votes, counts again after {:.1} s, exact after {:.1} s more",
-            without_count[without_count.len() - 1].as_secs_f64(),
-            exact_after.as_secs_f64(),
-        );
-        until_all_exact.push(exact_after);
-        installation.until_followed().await?;
+    pair::play(Installation::start(folder).await?).await
+}
+
+impl Breakable for Installation {
+    /// What happens to this slot, or to the primary that has it.
+    type Fault = (Trouble, u16);
+
+    const NAME: &str = "cluster";
+
+    fn pair(&self) -> &Pair {
+        &self.pair
     }
-    installation.audit().await?;
-    let figures = json!({
-        "scenario": "cluster",
-        "seed": seed,
-        "faults": rounds,
-        "acknowledged_votes": acknowledged,
-        "seconds_until_counts_are_back": spread(&mut without_count),
-        "seconds_until_exact_after_the_last_vote": spread(&mut until_all_exact),
-    });
-    Ok((figures, failures))
+
+    fn stores(&self) -> &Stores {
+        &self.stores
+    }
+
+    fn worker_redis_url(&self) -> String {
+        self.cluster.login_url(Role::Worker)
+    }
+
+    fn draw(&self, round: usize, random: &mut StdRng) -> anyhow::Result<(Trouble, u16)> {
+        // Each of them in turn, and then at random.
+        let trouble = TROUBLES.get(round - 1).or_else(|| TROUBLES.choose(random));
+        let slot = SLOTS.choose(random);
+        trouble.copied().zip(slot.copied()).context("a fault")
+    }
+
+    async fn prepare(&mut self, _: usize) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    async fn break_it(&mut self, (trouble, slot): (Trouble, u16)) -> anyhow::Result<()> {
+        self.play(trouble, slot).await
+    }
+
+    async fn counts(&self) -> anyhow::Result<Vec<Counts>> {
+        let live = async |items: Vec<i64>| {
+            let items: Vec<ItemId> = items.into_iter().filter_map(ItemId::new).collect();
+            let counters = self.counters.read(&items).await?;
+            let live = counters.into_iter().map(|one| one.count.map(|(count, _)| count));
+            Ok(live.collect())
+        };
+        check::counts_with(&self.stores.pool(), live).await
+    }
+
+    /// Waits until each primary has a replica with all of its data: another one is not promoted.
+    async fn until_followed(&mut self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + FAILOVER_LIMIT;
+        loop {
+            let mut following = 0;
+            for node in &self.cluster.nodes {
+                let Ok(info) = redis_info(&node.url(), "replication").await else {
+                    continue;
+                };
+                let is_up = info
+                    .get::<String>("master_link_status")
+                    .is_some_and(|link| link == "up");
+                following += usize::from(is_up);
+            }
+            if following == PrivateCluster::PRIMARIES {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("{following} replicas follow their primaries");
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
 }
 
 impl Installation {
@@ -369,56 +383,6 @@ impl Installation {
             }
             sleep(LOOK_EVERY).await;
         }
-        Ok(())
-    }
-
-    async fn until_exact(&self, acknowledged: u64) -> anyhow::Result<Duration> {
-        let owner = self.stores.pool();
-        let counts = async || {
-            let live = async |items: Vec<i64>| {
-                let items: Vec<ItemId> = items.into_iter().filter_map(ItemId::new).collect();
-                let counters = self.counters.read(&items).await?;
-                Ok(counters
-                    .into_iter()
-                    .map(|one| one.count.map(|(count, _)| count))
-                    .collect())
-            };
-            check::counts_with(&owner, live).await
-        };
-        until_exact(&owner, acknowledged, counts).await
-    }
-
-    /// Waits until each primary has a replica with all of its data: another one is not promoted.
-    async fn until_followed(&self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + FAILOVER_LIMIT;
-        loop {
-            let mut following = 0;
-            for node in &self.cluster.nodes {
-                let Ok(info) = redis_info(&node.url(), "replication").await else {
-                    continue;
-                };
-                let is_up = info
-                    .get::<String>("master_link_status")
-                    .is_some_and(|link| link == "up");
-                following += usize::from(is_up);
-            }
-            if following == PrivateCluster::PRIMARIES {
-                return Ok(());
-            }
-            if Instant::now() > deadline {
-                bail!("{following} replicas follow their primaries");
-            }
-            sleep(LOOK_EVERY).await;
-        }
-    }
-
-    async fn audit(&self) -> anyhow::Result<()> {
-        let mut audit = command(TALLY);
-        audit.arg("audit").envs(environment(
-            self.stores.login_url(Role::Worker),
-            self.cluster.login_url(Role::Worker),
-        ));
-        run_well(audit).await.context("tally audit")?;
         Ok(())
     }
 }

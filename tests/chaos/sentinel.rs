@@ -7,20 +7,16 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
-use rand::{Rng, SeedableRng};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tally::dev::{PrivateRedis, PrivateSentinels};
 use tally::ledger::Role;
-use testkit::programs::{command, run_well};
-use testkit::stores::{Stores, Watched, environment, redis_connection, redis_info};
+use testkit::stores::{Stores, Watched, redis_connection, redis_info};
 use tokio::time::{Instant, sleep};
 
-use crate::pair::{LOOK_EVERY, Pair, spread, until_exact};
-use crate::programs::TALLY;
-use crate::{DEFAULT_ROUNDS, check, number};
+use crate::check;
+use crate::check::Counts;
+use crate::pair::{self, Breakable, LOOK_EVERY, Pair};
 
-/// How long votes are cast before a fault.
-const BEFORE: Duration = Duration::from_millis(700);
 /// How long replicas get nothing before their primary is lost. A primary takes no writes once both have been silent
 /// for 2 s.
 const LAG: Duration = Duration::from_millis(800);
@@ -53,64 +49,85 @@ struct Installation {
     pair: Pair,
 }
 
-/// Plays `ROUNDS` failovers, drawn from `SEED`. Returns the figures, and what was wrong.
+/// Plays failovers.
 ///
 /// # Errors
 /// When something does not start, or never becomes right.
 pub async fn play(folder: &Path) -> anyhow::Result<(Value, Vec<String>)> {
-    let mut installation = Installation::start(folder).await?;
-    let seed = number("SEED")?.unwrap_or(0);
-    let mut random = StdRng::seed_from_u64(seed);
-    let rounds = number("ROUNDS")?.unwrap_or(DEFAULT_ROUNDS);
-    let (mut acknowledged, mut failures) = (0, Vec::new());
-    let (mut without_count, mut until_exact) = (Vec::new(), Vec::new());
-    for round in 1..=rounds {
-        // Each of them in turn, and then at random.
-        let loss = match LOSSES.get(usize::try_from(round - 1)?) {
-            Some(loss) => *loss,
-            None => *LOSSES.choose(&mut random).context("a loss")?,
-        };
-        // In every second round an old primary goes on counting until it hears of the new one.
-        let guard = if round % 2 == 0 { "0" } else { "1" };
-        installation.set("min-replicas-to-write", guard).await?;
-        let load = installation.pair.load()?;
-        sleep(BEFORE + Duration::from_millis(random.random_range(0..500))).await;
-        let lost = Instant::now();
-        installation.lose(loss).await?;
-        installation.pair.until_counted().await?;
-        without_count.push(lost.elapsed());
-        sleep(BEFORE).await;
-        let load = load.stop().await;
-        acknowledged += load.acknowledged_votes;
-        if load.failures + load.refused > 0 {
-            failures.push(format!(
-                "round {round} ({loss:?}): {} votes were refused or not answered",
-                load.failures + load.refused
-            ));
-        }
-        until_exact.push(
-            installation
-                .until_exact(acknowledged)
-                .await
-                .with_context(|| format!("SEED={seed}, round {round}: {loss:?}"))?,
-        );
-        println!(
-            "{round} of {rounds}: {loss:?}, {acknowledged} votes, counts again after {:.1} s, exact after {:.1} s more",
-            without_count[without_count.len() - 1].as_secs_f64(),
-            until_exact[until_exact.len() - 1].as_secs_f64(),
-        );
-        installation.until_followed().await?;
+    pair::play(Installation::start(folder).await?).await
+}
+
+impl Breakable for Installation {
+    type Fault = Loss;
+
+    const NAME: &str = "sentinel";
+
+    fn pair(&self) -> &Pair {
+        &self.pair
     }
-    installation.audit().await?;
-    let figures = json!({
-        "scenario": "sentinel",
-        "seed": seed,
-        "failovers": rounds,
-        "acknowledged_votes": acknowledged,
-        "seconds_until_counts_are_back": spread(&mut without_count),
-        "seconds_until_exact_after_the_last_vote": spread(&mut until_exact),
-    });
-    Ok((figures, failures))
+
+    fn stores(&self) -> &Stores {
+        &self.stores
+    }
+
+    fn worker_redis_url(&self) -> String {
+        self.watched
+            .sentinels
+            .url(&self.stores.redis_login_url(Role::Worker))
+    }
+
+    fn draw(&self, round: usize, random: &mut StdRng) -> anyhow::Result<Loss> {
+        // Each of them in turn, and then at random.
+        let loss = LOSSES.get(round - 1).or_else(|| LOSSES.choose(random));
+        loss.copied().context("a loss")
+    }
+
+    /// In every second round an old primary goes on counting until it hears of the new one.
+    async fn prepare(&mut self, round: usize) -> anyhow::Result<()> {
+        let guard = if round.is_multiple_of(2) { "0" } else { "1" };
+        self.set("min-replicas-to-write", guard).await
+    }
+
+    async fn break_it(&mut self, loss: Loss) -> anyhow::Result<()> {
+        self.lose(loss).await
+    }
+
+    async fn counts(&self) -> anyhow::Result<Vec<Counts>> {
+        let port = self.primary().await?;
+        let url = self.stores.redis.url();
+        let url = url.replace(&format!(":{}/", self.stores.redis.port()), &format!(":{port}/"));
+        check::counts(&self.stores.pool(), &mut redis_connection(&url).await?).await
+    }
+
+    /// Waits until the old primary is a replica of the new one, and Sentinels know all of them.
+    async fn until_followed(&mut self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + FOLLOW_LIMIT;
+        let primary = self.primary().await?;
+        let ports = self.ports();
+        loop {
+            let mut following = 0;
+            for port in &ports {
+                let url = self.redis(*port)?.url();
+                let Ok(info) = redis_info(&url, "replication").await else {
+                    continue;
+                };
+                let of = info.get::<u16>("master_port");
+                let is_up = info
+                    .get::<String>("master_link_status")
+                    .is_some_and(|link| link == "up");
+                following += usize::from(of == Some(primary) && is_up);
+            }
+            if following + 1 == ports.len() {
+                break;
+            }
+            if Instant::now() > deadline {
+                bail!("an old primary does not follow the new one");
+            }
+            sleep(LOOK_EVERY).await;
+        }
+        self.watched.until_all_are_known().await;
+        Ok(())
+    }
 }
 
 impl Installation {
@@ -193,61 +210,6 @@ impl Installation {
             Loss::ReplacedByHand => {}
             _ => self.redis(before)?.start().await?,
         }
-        Ok(())
-    }
-
-    /// Waits until all counts are exact.
-    async fn until_exact(&self, acknowledged: u64) -> anyhow::Result<Duration> {
-        let owner = self.stores.pool();
-        let counts = async || {
-            let port = self.primary().await?;
-            let url = self.stores.redis.url();
-            let url = url.replace(&format!(":{}/", self.stores.redis.port()), &format!(":{port}/"));
-            check::counts(&owner, &mut redis_connection(&url).await?).await
-        };
-        until_exact(&owner, acknowledged, counts).await
-    }
-
-    /// Waits until the old primary is a replica of the new one, and Sentinels know all of them.
-    async fn until_followed(&mut self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + FOLLOW_LIMIT;
-        let primary = self.primary().await?;
-        let ports = self.ports();
-        loop {
-            let mut following = 0;
-            for port in &ports {
-                let url = self.redis(*port)?.url();
-                let Ok(info) = redis_info(&url, "replication").await else {
-                    continue;
-                };
-                let of = info.get::<u16>("master_port");
-                let is_up = info
-                    .get::<String>("master_link_status")
-                    .is_some_and(|link| link == "up");
-                following += usize::from(of == Some(primary) && is_up);
-            }
-            if following + 1 == ports.len() {
-                break;
-            }
-            if Instant::now() > deadline {
-                bail!("an old primary does not follow the new one");
-            }
-            sleep(LOOK_EVERY).await;
-        }
-        self.watched.until_all_are_known().await;
-        Ok(())
-    }
-
-    async fn audit(&self) -> anyhow::Result<()> {
-        let mut audit = command(TALLY);
-        let redis_url = self
-            .watched
-            .sentinels
-            .url(&self.stores.redis_login_url(Role::Worker));
-        audit
-            .arg("audit")
-            .envs(environment(self.stores.login_url(Role::Worker), redis_url));
-        run_well(audit).await.context("tally audit")?;
         Ok(())
     }
 }

@@ -136,11 +136,6 @@ impl NodeConnections {
         Bucket::first(BUCKETS).filter(is_arriving).collect()
     }
 
-    /// Where a bucket is, as it is known.
-    pub fn place(&self, bucket: Bucket) -> Option<String> {
-        self.cluster.known_owner(bucket).map(|owner| owner.at.to_string())
-    }
-
     fn node(&self, at: &At) -> Arc<KeptNode> {
         let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(node) = nodes.get(at) {

@@ -464,9 +464,7 @@ impl LiveCounts {
         part.wake_repair.notify_one();
         error
     }
-}
 
-impl LiveCounts {
     /// Opens the circuit breakers of all buckets that are at the same node of a Redis Cluster: it did not answer, and the
     /// votes on each of them would wait for it anew.
     fn open_neighbours(&self, bucket: Bucket, error: &LiveError) {

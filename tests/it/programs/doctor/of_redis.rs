@@ -101,7 +101,7 @@ async fn a_doctor_finds_a_redis_that_is_a_cluster_asks_for_no_password_or_has_a_
     let stores = Stores::start().await;
     let folder = temporary_folder("redis-").expect("a folder");
     let mut cluster = PrivateRedis::new(&folder.path().join("cluster"), "secret").expect("a port");
-    cluster.set_settings(&["cluster-enabled yes"]);
+    cluster.set_cluster_alone().expect("a port");
     cluster.start().await.expect("it starts");
     finds_at(&stores, &cluster, "is a node of a Redis Cluster").await;
 

@@ -52,11 +52,20 @@ const STARTS_LIMIT: u32 = 5;
 
 /// A Redis alone, with these lines in its settings.
 async fn private_redis(settings: &[&str]) -> (TempDir, PrivateRedis, MultiplexedConnection) {
+    started_redis(|redis| redis.set_settings(settings)).await
+}
+
+/// A node of a Redis Cluster that knows no other one.
+async fn private_node() -> (TempDir, PrivateRedis, MultiplexedConnection) {
+    started_redis(|redis| redis.set_cluster_alone().expect("a port")).await
+}
+
+async fn started_redis(set: impl Fn(&mut PrivateRedis)) -> (TempDir, PrivateRedis, MultiplexedConnection) {
     let folder = temporary_folder("redis-").expect("a folder");
     let mut tries = 1..=STARTS_LIMIT;
     let redis = loop {
         let mut redis = PrivateRedis::new(folder.path(), "secret").expect("a port");
-        redis.set_settings(settings);
+        set(&mut redis);
         match redis.start().await {
             Ok(()) => break redis,
             Err(error) => assert!(tries.next().is_some(), "{error:#}"),

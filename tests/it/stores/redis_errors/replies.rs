@@ -11,7 +11,8 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpSocket;
 
 use super::{
-    ENDLESS, keep_busy, known, let_load, let_load_fast, let_snapshots_fail, private_redis, send, takes,
+    ENDLESS, keep_busy, known, let_load, let_load_fast, let_snapshots_fail, private_node, private_redis,
+    send, takes,
 };
 use crate::helpers::eventually;
 use crate::helpers::tally::redis;
@@ -160,13 +161,19 @@ async fn of_connections(met: &mut Met) {
 
 /// What a node of a Redis Cluster answers.
 async fn of_a_cluster(met: &mut Met) {
-    let (_a, first, mut one) = private_redis(&["cluster-enabled yes"]).await;
-    let (_b, second, mut two) = private_redis(&["cluster-enabled yes"]).await;
+    let (_a, first, mut one) = private_node().await;
+    let (_b, second, mut two) = private_node().await;
     let (one, two) = (&mut one, &mut two);
     met.sent(one, "GET x", "CLUSTERDOWN").await;
     met.sent(one, "SELECT 1", "ERR").await;
     takes(one, "CLUSTER ADDSLOTSRANGE 0 16383").await;
-    takes(one, &format!("CLUSTER MEET 127.0.0.1 {}", second.port())).await;
+    let bus: Vec<String> =
+        redis::from_redis_value(takes(two, "CONFIG GET cluster-port").await).expect("a setting");
+    takes(
+        one,
+        &format!("CLUSTER MEET 127.0.0.1 {} {}", second.port(), bus[1]),
+    )
+    .await;
     let id: String = redis::from_redis_value(takes(two, "CLUSTER MYID").await).expect("an id");
     eventually(
         "the slots are served, and the nodes know each other",

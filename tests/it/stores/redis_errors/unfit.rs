@@ -7,7 +7,7 @@ use tally::live::LiveError;
 use tally::telemetry::Program;
 use testkit::stores::temporary_folder;
 
-use super::{private_redis, send, takes};
+use super::{private_node, private_redis, send, takes};
 use crate::helpers::eventually;
 use crate::helpers::programs::{SYNC_WORKER, TALLY, command, run, start_server_with, text};
 use crate::helpers::stores::Stores;
@@ -31,7 +31,7 @@ async fn said_at_start(program: &str, arguments: &[&str], database_url: &str, re
 #[tokio::test(flavor = "multi_thread")]
 async fn no_program_starts_with_a_node_of_a_redis_cluster() {
     let stores = Stores::start().await;
-    let (_folder, private, mut owner) = private_redis(&["cluster-enabled yes"]).await;
+    let (_folder, private, mut owner) = private_node().await;
     let check = async || redis(&private.url()).check(Program::Server).await;
     let is_named = |error: &LiveError| error.is_unfit() && error.to_string().contains("Redis Cluster");
     // What serves no slots says so of any key. That may end.
