@@ -52,7 +52,7 @@ readers: prepare ## Vote while 64 readers search and list a million items: READ_
 soak: prepare ## Vote for half an hour and see that nothing grows: MINUTES=30, or SECONDS=180
 	$(CARGO) bench --locked --bench soak
 
-chaos: prepare ## Break everything at random and check every vote: ROUNDS=100, SEED=7, FAULT='Redis killed', WATCHERS=0, SCENARIO=overload, redis-gone, sentinel or cluster
+chaos: prepare ## Break everything at random and check every vote: ROUNDS=100, SEED=7, FAULT='Redis killed', WATCHERS=0; TOPOLOGY=sentinel or cluster; SCENARIO=overload or redis-gone
 	@$(CARGO) test --quiet --locked --test chaos -- rounds
 
 mutants: prepare-tests ## Change the scripts, the SQL and the Rust code in small ways and see that a test fails each time; hours

@@ -117,6 +117,16 @@ fn write_result(name: &str, result: &serde_json::Value) -> anyhow::Result<()> {
     )?)
 }
 
+/// Shows and keeps the figures. Returns whether there are no failures.
+fn shown(name: &str, (figures, failures): (serde_json::Value, Vec<String>)) -> anyhow::Result<bool> {
+    println!("{figures:#}");
+    write_result(&format!("{name}.json"), &figures)?;
+    for failure in &failures {
+        eprintln!("{failure}");
+    }
+    Ok(failures.is_empty())
+}
+
 async fn short_run() -> anyhow::Result<()> {
     let mut report = Report::default();
     let mut failures = Vec::new();
@@ -154,13 +164,22 @@ pub fn number(name: &str) -> anyhow::Result<Option<u64>> {
 }
 
 /// `make chaos`: plays `ROUNDS` rounds with the seeds from `SEED` on, with `WATCHERS` live streams
-/// of each server, and only the fault `FAULT` if it is set; or plays a `SCENARIO`. Returns whether
-/// all were exact.
+/// of each server, and only the fault `FAULT` if it is set; on a `TOPOLOGY` other than a single Redis, its faults instead;
+/// or plays a `SCENARIO`. Returns whether all were exact.
 async fn rounds() -> anyhow::Result<bool> {
-    if let Ok(scenario) = std::env::var("SCENARIO")
-        && !scenario.is_empty()
-    {
+    let named = |name| {
+        std::env::var(name)
+            .ok()
+            .filter(|value: &String| !value.is_empty())
+    };
+    if let Some(scenario) = named("SCENARIO") {
         return scenarios::play(&scenario, &folder("scenario")?).await;
+    }
+    match named("TOPOLOGY").as_deref() {
+        None | Some("single") => {}
+        Some("sentinel") => return shown("sentinel", sentinel::play(&folder("sentinel")?).await?),
+        Some("cluster") => return shown("cluster", redis_cluster::play(&folder("cluster")?).await?),
+        Some(other) => bail!("TOPOLOGY is {other:?}; it takes single, sentinel or cluster"),
     }
     let seed = number("SEED")?;
     let rounds = number("ROUNDS")?.unwrap_or(if seed.is_some() { 1 } else { DEFAULT_ROUNDS });

@@ -24,7 +24,8 @@ use crate::programs::{SYNC_WORKER, TALLY};
 use crate::schedule::PAIR;
 use crate::{DEFAULT_ROUNDS, number};
 
-const ITEMS: i64 = 400;
+/// How many items there are, unless `ITEMS` says it.
+const DEFAULT_ITEMS: u64 = 400;
 const CONNECTIONS: usize = 32;
 /// How long votes are cast before a fault, and after it.
 pub const BEFORE: Duration = Duration::from_millis(700);
@@ -36,6 +37,8 @@ pub const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The programs.
 pub struct Pair {
     servers: Vec<SocketAddr>,
+    items: usize,
+    pace: Pace,
     /// Dropping them ends them.
     _programs: Vec<Program>,
 }
@@ -50,8 +53,12 @@ impl Pair {
         stores: &Stores,
         redis_url: impl Fn(Role) -> String,
     ) -> anyhow::Result<Self> {
+        let items = number("ITEMS")?.unwrap_or(DEFAULT_ITEMS);
+        let pace = number("RATE")?.map_or(Pace::Closed, |rate| Pace::Open {
+            per_second: rate as f64,
+        });
         sqlx::query("insert into item (name) select 'item ' || n from generate_series(1, $1) n")
-            .bind(ITEMS)
+            .bind(i64::try_from(items)?)
             .execute(&stores.pool())
             .await?;
         let find = |program: &mut Command, role| {
@@ -79,20 +86,16 @@ impl Pair {
         }
         Ok(Self {
             servers,
+            items: usize::try_from(items)?,
+            pace,
             _programs: programs,
         })
     }
 
-    /// Votes on all items, at full speed, at both servers.
-    pub fn load(&self) -> anyhow::Result<Load> {
-        let requests = Requests::render(usize::try_from(ITEMS)?, Spread::Uniform, Mix::Votes, false);
-        Ok(Load::start(
-            &self.servers,
-            CONNECTIONS,
-            Arc::new(requests),
-            Pace::Closed,
-            0,
-        ))
+    /// Votes on all items at both servers: `RATE` votes per second, or at full speed.
+    fn load(&self) -> Load {
+        let requests = Requests::render(self.items, Spread::Uniform, Mix::Votes, false);
+        Load::start(&self.servers, CONNECTIONS, Arc::new(requests), self.pace, 0)
     }
 
     /// Waits until each server's votes are counted again.
@@ -149,7 +152,7 @@ pub trait Breakable {
     async fn until_followed(&mut self) -> anyhow::Result<()>;
 }
 
-/// Plays `ROUNDS` faults, drawn from `SEED`. Returns the figures, and what was wrong.
+/// Plays `ROUNDS` faults, drawn from `SEED`, or of the kind `FAULT` alone. Returns the figures, and what was wrong.
 ///
 /// # Errors
 /// When something never becomes right.
@@ -159,21 +162,26 @@ pub async fn play<B: Breakable>(mut broken: B) -> anyhow::Result<(Value, Vec<Str
     let rounds = usize::try_from(number("ROUNDS")?.unwrap_or(DEFAULT_ROUNDS))?;
     let (mut acknowledged, mut failures) = (0, Vec::new());
     let (mut without_count, mut exact_after) = (Vec::new(), Vec::new());
+    let mut answers_without = (0, Vec::new());
     for round in 1..=rounds {
         let fault = broken.draw(round, &mut random)?;
         let name = format!("SEED={seed}, round {round}: {fault:?}");
         broken.prepare(round).await?;
-        let load = broken.pair().load()?;
+        let load = broken.pair().load();
         sleep(BEFORE + Duration::from_millis(random.random_range(0..500))).await;
         let began = Instant::now();
-        broken.break_it(fault).await.with_context(|| name.clone())?;
-        broken
-            .pair()
-            .until_counted()
-            .await
-            .with_context(|| name.clone())?;
-        let counted = began.elapsed();
-        sleep(BEFORE).await;
+        let broken_and_mended = async {
+            broken.break_it(fault).await?;
+            broken.pair().until_counted().await?;
+            let counted = began.elapsed();
+            sleep(BEFORE).await;
+            Ok::<_, anyhow::Error>(counted)
+        };
+        let mut answers = WithoutCount::default();
+        let counted = tokio::select! {
+            counted = broken_and_mended => counted.with_context(|| name.clone())?,
+            never = answers.watch(&load, began) => never,
+        };
         let load = load.stop().await;
         acknowledged += load.acknowledged_votes;
         if load.failures + load.refused > 0 {
@@ -186,11 +194,17 @@ pub async fn play<B: Breakable>(mut broken: B) -> anyhow::Result<(Value, Vec<Str
             .await
             .with_context(|| name.clone())?;
         println!(
-            "{round} of {rounds}: {fault:?}, {acknowledged} votes, counts again after {:.1} s, exact after {:.1} s more",
+            "{round} of {rounds}: {fault:?}, {acknowledged} votes, counts again after {:.1} s, exact after {:.1} s more; \
+             {} answers without a count, the last one after {:.1} s, the longest time in a row {:.1} s",
             counted.as_secs_f64(),
             exact.as_secs_f64(),
+            answers.total,
+            answers.last.as_secs_f64(),
+            answers.longest.as_secs_f64(),
         );
         without_count.push(counted);
+        answers_without.0 += answers.total;
+        answers_without.1.push(answers.longest);
         exact_after.push(exact);
         broken.until_followed().await?;
     }
@@ -206,9 +220,39 @@ pub async fn play<B: Breakable>(mut broken: B) -> anyhow::Result<(Value, Vec<Str
         "faults": rounds,
         "acknowledged_votes": acknowledged,
         "seconds_until_counts_are_back": spread(&mut without_count),
+        "answers_without_count": answers_without.0,
+        "seconds_with_answers_without_count": spread(&mut answers_without.1),
         "seconds_until_exact_after_the_last_vote": spread(&mut exact_after),
     });
     Ok((figures, failures))
+}
+
+/// The answers without a count since a fault.
+#[derive(Default)]
+struct WithoutCount {
+    total: u64,
+    /// When the last one was seen after the fault.
+    last: Duration,
+    /// The longest time in which each look found more of them.
+    longest: Duration,
+}
+
+impl WithoutCount {
+    async fn watch(&mut self, load: &Load, fault: Instant) -> ! {
+        let before = load.without_count();
+        let mut since = fault.elapsed();
+        loop {
+            sleep(LOOK_EVERY).await;
+            let total = load.without_count() - before;
+            let now = fault.elapsed();
+            if total > self.total {
+                (self.total, self.last) = (total, now);
+                self.longest = self.longest.max(now - since);
+            } else {
+                since = now;
+            }
+        }
+    }
 }
 
 /// Waits until the three counts of each item agree, and there are as many votes as were acknowledged.
@@ -239,6 +283,20 @@ async fn until_exact(broken: &impl Breakable, acknowledged: u64) -> anyhow::Resu
         }
         sleep(LOOK_EVERY).await;
     }
+}
+
+/// The kinds of fault that are played: all, or the one that `FAULT` names.
+///
+/// # Errors
+/// When it names none.
+pub fn chosen<Fault: Copy + Debug>(all: &[Fault]) -> anyhow::Result<Vec<Fault>> {
+    let only = std::env::var("FAULT").unwrap_or_default();
+    let is_chosen = |fault: &&Fault| only.is_empty() || format!("{fault:?}") == only;
+    let chosen: Vec<Fault> = all.iter().filter(is_chosen).copied().collect();
+    if chosen.is_empty() {
+        bail!("FAULT is {only:?}; it takes one of {all:?}");
+    }
+    Ok(chosen)
 }
 
 /// The median and the worst of these times, in seconds.

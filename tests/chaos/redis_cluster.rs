@@ -27,10 +27,21 @@ const LAG: Duration = Duration::from_millis(400);
 const SHORT_FREEZE: Duration = Duration::from_millis(900);
 /// How long a failover may take, and how long a node that is back to follow its primary.
 const FAILOVER_LIMIT: Duration = Duration::from_secs(60);
-/// Keys that one step of a move takes.
-const MOVED_KEYS: usize = 4;
+/// How often all connections to a node are cut in a row.
+const CUTS: usize = 20;
+/// How often a slot is moved in a row while connections are cut.
+const CUT_MOVES: usize = 4;
+/// Keys that one step of a move takes: `redis-cli` has it as `--cluster-pipeline`.
+const MOVED_KEYS: usize = 10;
+/// More than a slot has while connections are cut.
+const MOVED_AT_ONCE: usize = 10_000;
+/// Keys that the step of a broken move takes: of a bucket's counters, most are left.
+const MOVED_KEYS_OF_A_FEW: usize = 4;
 /// The hash slots of some buckets, whose tags are `mm`, `I4`, `kv`, `Ja`, `iu` and `Kq`.
 const SLOTS: [u16; 6] = [125, 387, 2433, 7808, 8064, 16_256];
+
+/// Ends all clients' connections but the one that says it.
+const CUT: [&str; 4] = ["CLIENT", "KILL", "TYPE", "normal"];
 
 /// What happens.
 #[derive(Clone, Copy, Debug)]
@@ -47,9 +58,13 @@ enum Trouble {
     Wiped,
     ScriptsForgotten,
     ReplacedByHand,
+    /// Calls that ran are not answered.
+    ConnectionsCut,
+    /// The same, and the slot moves at once: of a call that ran, the node says soon after that the slot is elsewhere.
+    ConnectionsCutAsASlotLeaves,
 }
 
-const TROUBLES: [Trouble; 10] = [
+const TROUBLES: [Trouble; 12] = [
     Trouble::Killed,
     Trouble::SlotMoved,
     Trouble::KilledInMidMove,
@@ -60,6 +75,8 @@ const TROUBLES: [Trouble; 10] = [
     Trouble::KilledInMidMoveAfterALag,
     Trouble::ScriptsForgotten,
     Trouble::ReplacedByHand,
+    Trouble::ConnectionsCut,
+    Trouble::ConnectionsCutAsASlotLeaves,
 ];
 
 /// A primary, and its slots.
@@ -104,7 +121,8 @@ impl Breakable for Installation {
 
     fn draw(&self, round: usize, random: &mut StdRng) -> anyhow::Result<(Trouble, u16)> {
         // Each of them in turn, and then at random.
-        let trouble = TROUBLES.get(round - 1).or_else(|| TROUBLES.choose(random));
+        let troubles = pair::chosen(&TROUBLES)?;
+        let trouble = troubles.get(round - 1).or_else(|| troubles.choose(random));
         let slot = SLOTS.choose(random);
         trouble.copied().zip(slot.copied()).context("a fault")
     }
@@ -187,6 +205,19 @@ impl Installation {
         command.arg(&words[1..]);
         Ok(command
             .query_async(&mut redis_connection(&node.url()).await?)
+            .await?)
+    }
+
+    /// Sends these commands in one packet.
+    async fn send_all(&self, port: u16, commands: &[&[&str]]) -> anyhow::Result<()> {
+        let mut nodes = self.cluster.nodes.iter();
+        let node = nodes.find(|node| node.port() == port).context("a node")?;
+        let mut pipeline = redis::pipe();
+        for words in commands {
+            pipeline.cmd(words[0]).arg(&words[1..]);
+        }
+        Ok(pipeline
+            .exec_async(&mut redis_connection(&node.url()).await?)
             .await?)
     }
 
@@ -288,12 +319,34 @@ impl Installation {
             }
             Trouble::SlotMoved => {
                 let to = self.begin_move(slot, &before).await?;
-                while self.move_some(slot, &before, &to).await? > 0 {}
-                self.end_move(slot, &to).await
+                self.move_all(slot, &before, &to).await?;
+                self.end_move(slot, Some(&before), &to).await
+            }
+            Trouble::ConnectionsCut => {
+                for _ in 0..CUTS {
+                    self.send_all(before.port, &[&CUT]).await?;
+                    sleep(LOOK_EVERY).await;
+                }
+                Ok(())
+            }
+            Trouble::ConnectionsCutAsASlotLeaves => {
+                let mut from = before;
+                for _ in 0..CUT_MOVES {
+                    let to = self.begin_move(slot, &from).await?;
+                    let keys = self.keys_in(slot, &from, MOVED_AT_ONCE).await?;
+                    let migrate = self.migrate(&to, &keys)?;
+                    let migrate: Vec<&str> = migrate.iter().map(String::as_str).collect();
+                    self.send_all(from.port, &[&CUT, &migrate]).await?;
+                    self.move_all(slot, &from, &to).await?;
+                    self.end_move(slot, Some(&from), &to).await?;
+                    self.pair.until_counted().await?;
+                    from = to;
+                }
+                Ok(())
             }
             Trouble::KilledInMidMove | Trouble::KilledInMidMoveAfterALag => {
                 let to = self.begin_move(slot, &before).await?;
-                self.move_some(slot, &before, &to).await?;
+                self.move_some(slot, &before, &to, MOVED_KEYS_OF_A_FEW).await?;
                 if matches!(trouble, Trouble::KilledInMidMove) {
                     self.node(before.port)?.crash().await;
                 } else {
@@ -302,7 +355,7 @@ impl Installation {
                 self.owner(slot, Some(before.port)).await?;
                 sleep(BEFORE).await;
                 self.node(before.port)?.start().await?;
-                self.end_move(slot, &to).await
+                self.end_move(slot, None, &to).await
             }
             Trouble::Wiped => self.send(before.port, &["FLUSHALL"]).await.map(drop),
             Trouble::ScriptsForgotten => {
@@ -343,39 +396,63 @@ impl Installation {
         bail!("no other primary has one of these slots")
     }
 
-    /// Moves some keys. Returns how many.
-    async fn move_some(&self, slot: u16, from: &Owner, to: &Owner) -> anyhow::Result<usize> {
-        let (slot, number) = (slot.to_string(), MOVED_KEYS.to_string());
-        let reply = self
-            .send(from.port, &["CLUSTER", "GETKEYSINSLOT", &slot, &number])
-            .await?;
-        let keys: Vec<String> = redis::from_redis_value(reply)?;
-        let url = self.cluster.nodes[0].url();
-        let (_, rest) = url.split_once("://:").context("a password")?;
-        let (secret, _) = rest.split_once('@').context("a host")?;
-        let port = to.port.to_string();
-        for key in &keys {
-            let migrate = [
-                "MIGRATE",
-                "127.0.0.1",
-                &port,
-                key,
-                "0",
-                "5000",
-                "REPLACE",
-                "AUTH",
-                secret,
-            ];
+    /// Moves at most so many keys. Returns how many.
+    async fn move_some(&self, slot: u16, from: &Owner, to: &Owner, limit: usize) -> anyhow::Result<usize> {
+        let keys = self.keys_in(slot, from, limit).await?;
+        if !keys.is_empty() {
+            let migrate = self.migrate(to, &keys)?;
+            let migrate: Vec<&str> = migrate.iter().map(String::as_str).collect();
             self.send(from.port, &migrate).await?;
         }
         Ok(keys.len())
     }
 
-    /// Ends a move. All others hear of it from the new primary.
-    async fn end_move(&self, slot: u16, to: &Owner) -> anyhow::Result<()> {
+    /// At most so many keys of a slot.
+    async fn keys_in(&self, slot: u16, at: &Owner, limit: usize) -> anyhow::Result<Vec<String>> {
+        let (slot, limit) = (slot.to_string(), limit.to_string());
+        let reply = self
+            .send(at.port, &["CLUSTER", "GETKEYSINSLOT", &slot, &limit])
+            .await?;
+        Ok(redis::from_redis_value(reply)?)
+    }
+
+    /// The command that moves these keys.
+    fn migrate(&self, to: &Owner, keys: &[String]) -> anyhow::Result<Vec<String>> {
+        let url = self.cluster.nodes[0].url();
+        let (_, rest) = url.split_once("://:").context("a password")?;
+        let (secret, _) = rest.split_once('@').context("a host")?;
+        let port = to.port.to_string();
+        let words = [
+            "MIGRATE",
+            "127.0.0.1",
+            &port,
+            "",
+            "0",
+            "5000",
+            "REPLACE",
+            "AUTH",
+            secret,
+            "KEYS",
+        ];
+        let words = words.into_iter().map(str::to_owned);
+        Ok(words.chain(keys.iter().cloned()).collect())
+    }
+
+    async fn move_all(&self, slot: u16, from: &Owner, to: &Owner) -> anyhow::Result<()> {
+        while self.move_some(slot, from, to, MOVED_KEYS).await? > 0 {}
+        Ok(())
+    }
+
+    /// Ends a move. `from`: the node that moved the slot, if it is still there to be told; else it might go on moving the
+    /// slot when it comes back. All others hear of it from the new primary.
+    async fn end_move(&self, slot: u16, from: Option<&Owner>, to: &Owner) -> anyhow::Result<()> {
         let text = slot.to_string();
         self.send(to.port, &["CLUSTER", "SETSLOT", &text, "NODE", &to.id])
             .await?;
+        if let Some(from) = from {
+            self.send(from.port, &["CLUSTER", "SETSLOT", &text, "NODE", &to.id])
+                .await?;
+        }
         let deadline = Instant::now() + FAILOVER_LIMIT;
         while self.owner(slot, None).await?.id != to.id {
             if Instant::now() > deadline {

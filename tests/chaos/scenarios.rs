@@ -15,9 +15,7 @@ use tokio::time::{Instant, sleep};
 use crate::check;
 use crate::cluster::Cluster;
 use crate::quiescence::{LOOK_EVERY, QUIESCENCE_LIMIT};
-use crate::redis_cluster;
 use crate::schedule::{self, Settings};
-use crate::sentinel;
 use crate::stores;
 
 /// How long a rate is measured. A server on the slow Postgres stores less than three batches
@@ -44,12 +42,6 @@ const CONNECTIONS: usize = 64;
 
 /// Plays the scenario of this name. Returns whether all was right.
 pub async fn play(name: &str, folder: &Path) -> anyhow::Result<bool> {
-    if name == "sentinel" {
-        return ended(name, sentinel::play(folder).await?);
-    }
-    if name == "cluster" {
-        return ended(name, redis_cluster::play(folder).await?);
-    }
     let template = stores::template(folder).await?;
     let settings = Settings {
         items: ITEMS,
@@ -72,20 +64,10 @@ pub async fn play(name: &str, folder: &Path) -> anyhow::Result<bool> {
     let played = match name {
         "overload" => overload(&cluster).await,
         "redis-gone" => redis_gone(&cluster).await,
-        _ => bail!("SCENARIO is {name:?}; it takes overload, redis-gone, sentinel or cluster"),
+        _ => bail!("SCENARIO is {name:?}; it takes overload or redis-gone"),
     };
     cluster.stop().await;
-    ended(name, played?)
-}
-
-/// Shows and keeps the figures. Returns whether there are no failures.
-fn ended(name: &str, (figures, failures): (Value, Vec<String>)) -> anyhow::Result<bool> {
-    println!("{figures:#}");
-    crate::write_result(&format!("{name}.json"), &figures)?;
-    for failure in &failures {
-        eprintln!("{failure}");
-    }
-    Ok(failures.is_empty())
+    crate::shown(name, played?)
 }
 
 fn addresses(cluster: &Cluster) -> anyhow::Result<Vec<SocketAddr>> {

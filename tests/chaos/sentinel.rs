@@ -78,7 +78,8 @@ impl Breakable for Installation {
 
     fn draw(&self, round: usize, random: &mut StdRng) -> anyhow::Result<Loss> {
         // Each of them in turn, and then at random.
-        let loss = LOSSES.get(round - 1).or_else(|| LOSSES.choose(random));
+        let losses = pair::chosen(&LOSSES)?;
+        let loss = losses.get(round - 1).or_else(|| losses.choose(random));
         loss.copied().context("a loss")
     }
 
