@@ -15,7 +15,7 @@ use tally::dev::free_port;
 use tally::ledger::Role;
 use testkit::load::{Load, Mix, Pace, Requests, Spread};
 use testkit::programs::{Program, command, run_well, until_ready};
-use testkit::stores::{Stores, environment};
+use testkit::stores::{Stores, environment, redis_connection};
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 
@@ -297,6 +297,17 @@ pub fn chosen<Fault: Copy + Debug>(all: &[Fault]) -> anyhow::Result<Vec<Fault>> 
         bail!("FAULT is {only:?}; it takes one of {all:?}");
     }
     Ok(chosen)
+}
+
+/// Ends all connections of this type to a Redis. A replica that is frozen has what was sent to it, and misses what comes
+/// from now on; without a cut, all of it would wait for it in the sockets.
+///
+/// # Errors
+/// When Redis is unavailable.
+pub async fn cut(url: &str, kind: &str) -> anyhow::Result<()> {
+    let mut kill = redis::cmd("CLIENT");
+    kill.arg("KILL").arg("TYPE").arg(kind);
+    Ok(kill.exec_async(&mut redis_connection(url).await?).await?)
 }
 
 /// The median and the worst of these times, in seconds.

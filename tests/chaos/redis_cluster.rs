@@ -40,7 +40,7 @@ const MOVED_KEYS_OF_A_FEW: usize = 4;
 /// The hash slots of some buckets, whose tags are `mm`, `I4`, `kv`, `Ja`, `iu` and `Kq`.
 const SLOTS: [u16; 6] = [125, 387, 2433, 7808, 8064, 16_256];
 
-/// Ends all clients' connections but the one that says it.
+/// Ends all clients' connections but the one that says it: [`pair::cut`], for a packet with more.
 const CUT: [&str; 4] = ["CLIENT", "KILL", "TYPE", "normal"];
 
 /// What happens.
@@ -53,7 +53,7 @@ enum Trouble {
     SlotMoved,
     /// The node that hands a slot over is killed. The move is ended later.
     KilledInMidMove,
-    /// The same, with a replica that lagged.
+    /// The same, with a replica that lagged. It hands over the rest, with counts of before the lag.
     KilledInMidMoveAfterALag,
     Wiped,
     ScriptsForgotten,
@@ -163,11 +163,22 @@ impl Breakable for Installation {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                bail!("{following} replicas follow their primaries");
+                let seen = self
+                    .send(self.cluster.nodes[0].port(), &["CLUSTER", "NODES"])
+                    .await;
+                let seen: String = redis::from_redis_value(seen?)?;
+                bail!("{following} replicas follow their primaries: {seen}");
             }
             sleep(LOOK_EVERY).await;
         }
     }
+}
+
+/// The port in `<host>:<port>@<port of the bus>`.
+fn port_of(address: &str) -> anyhow::Result<u16> {
+    let (address, _) = address.split_once('@').context("an address")?;
+    let (_, port) = address.rsplit_once(':').context("a port")?;
+    Ok(port.parse()?)
 }
 
 impl Installation {
@@ -235,11 +246,9 @@ impl Installation {
             });
             let is_well = !words[2].contains("fail") && words[2].contains("master");
             if is_there && is_well {
-                let (address, _) = words[1].split_once('@').context("an address")?;
-                let (_, port) = address.rsplit_once(':').context("a port")?;
                 return Ok(Some(Owner {
                     id: words[0].to_owned(),
-                    port: port.parse()?,
+                    port: port_of(words[1])?,
                 }));
             }
         }
@@ -285,6 +294,7 @@ impl Installation {
         for port in &replicas {
             self.node(*port)?.pause()?;
         }
+        pair::cut(&self.node(of.port)?.url(), "replica").await?;
         sleep(LAG).await;
         self.node(of.port)?.crash().await;
         for port in &replicas {
@@ -324,7 +334,7 @@ impl Installation {
             }
             Trouble::ConnectionsCut => {
                 for _ in 0..CUTS {
-                    self.send_all(before.port, &[&CUT]).await?;
+                    pair::cut(&self.node(before.port)?.url(), "normal").await?;
                     sleep(LOOK_EVERY).await;
                 }
                 Ok(())
@@ -352,10 +362,15 @@ impl Installation {
                 } else {
                     self.pause_replicas(&before).await?;
                 }
-                self.owner(slot, Some(before.port)).await?;
+                let after = self.owner(slot, Some(before.port)).await?;
                 sleep(BEFORE).await;
+                let is_moved_on = matches!(trouble, Trouble::KilledInMidMoveAfterALag);
+                if is_moved_on {
+                    self.hand_over(&slot.to_string(), &after, &to).await?;
+                    self.move_all(slot, &after, &to).await?;
+                }
                 self.node(before.port)?.start().await?;
-                self.end_move(slot, None, &to).await
+                self.end_move(slot, is_moved_on.then_some(&after), &to).await
             }
             Trouble::Wiped => self.send(before.port, &["FLUSHALL"]).await.map(drop),
             Trouble::ScriptsForgotten => {
@@ -382,18 +397,24 @@ impl Installation {
 
     /// Begins to move a slot to another primary, which it returns.
     async fn begin_move(&self, slot: u16, from: &Owner) -> anyhow::Result<Owner> {
-        for other in SLOTS {
-            let to = self.owner(other, None).await?;
-            if to.id != from.id {
-                let slot = slot.to_string();
-                self.send(to.port, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from.id])
-                    .await?;
-                self.send(from.port, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to.id])
-                    .await?;
-                return Ok(to);
-            }
-        }
-        bail!("no other primary has one of these slots")
+        let text: String = redis::from_redis_value(self.send(from.port, &["CLUSTER", "NODES"]).await?)?;
+        let lines = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        let mut others = lines.filter(|words| words[2] == "master" && words.len() > 8);
+        let to = others.next().context("another primary with slots")?;
+        let to = Owner {
+            id: to[0].to_owned(),
+            port: port_of(to[1])?,
+        };
+        let slot = slot.to_string();
+        self.send(to.port, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from.id])
+            .await?;
+        self.hand_over(&slot, from, &to).await?;
+        Ok(to)
+    }
+
+    async fn hand_over(&self, slot: &str, from: &Owner, to: &Owner) -> anyhow::Result<()> {
+        let migrating = ["CLUSTER", "SETSLOT", slot, "MIGRATING", &to.id];
+        self.send(from.port, &migrating).await.map(drop)
     }
 
     /// Moves at most so many keys. Returns how many.
@@ -443,7 +464,7 @@ impl Installation {
         Ok(())
     }
 
-    /// Ends a move. `from`: the node that moved the slot, if it is still there to be told; else it might go on moving the
+    /// Ends a move. `from`: the node that moved the slot, if it still runs: it hears of the end, and does not go on moving the
     /// slot when it comes back. All others hear of it from the new primary.
     async fn end_move(&self, slot: u16, from: Option<&Owner>, to: &Owner) -> anyhow::Result<()> {
         let text = slot.to_string();

@@ -181,6 +181,7 @@ impl Installation {
                 for port in &replicas {
                     self.redis(*port)?.pause()?;
                 }
+                pair::cut(&self.redis(before)?.url(), "replica").await?;
                 sleep(LAG).await;
                 self.redis(before)?.crash().await;
                 for port in &replicas {
