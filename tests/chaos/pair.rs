@@ -1,4 +1,4 @@
-//! Two servers and two workers on stores that fail over, and votes at full speed. Nobody audits: the counts must become
+//! Two servers and two workers on stores that fail over, and votes without a pause. Nobody audits: the counts must become
 //! exact by themselves.
 
 use std::fmt::Debug;
@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use tally::dev::free_port;
@@ -285,28 +286,27 @@ async fn until_exact(broken: &impl Breakable, acknowledged: u64) -> anyhow::Resu
     }
 }
 
-/// The kinds of fault that are played: all, or the one that `FAULT` names.
+/// The kind of fault of this round: each of all in turn, and then any, or the one that `FAULT` names.
 ///
 /// # Errors
 /// When it names none.
-pub fn chosen<Fault: Copy + Debug>(all: &[Fault]) -> anyhow::Result<Vec<Fault>> {
+pub fn draw<Fault: Copy + Debug>(all: &[Fault], round: usize, random: &mut StdRng) -> anyhow::Result<Fault> {
     let only = std::env::var("FAULT").unwrap_or_default();
     let is_chosen = |fault: &&Fault| only.is_empty() || format!("{fault:?}") == only;
     let chosen: Vec<Fault> = all.iter().filter(is_chosen).copied().collect();
-    if chosen.is_empty() {
-        bail!("FAULT is {only:?}; it takes one of {all:?}");
-    }
-    Ok(chosen)
+    let fault = chosen.get(round - 1).or_else(|| chosen.choose(random));
+    let fault = fault.copied();
+    fault.with_context(|| format!("FAULT is {only:?}; it takes one of {all:?}"))
 }
 
-/// Ends all connections of this type to a Redis. A replica that is frozen has what was sent to it, and misses what comes
-/// from now on; without a cut, all of it would wait for it in the sockets.
+/// Ends a primary's connections to its replicas. One that is frozen has what was sent to it, and misses what comes from
+/// now on; without the cut, all of it would wait for it in the sockets.
 ///
 /// # Errors
 /// When Redis is unavailable.
-pub async fn cut(url: &str, kind: &str) -> anyhow::Result<()> {
+pub async fn cut_replicas(url: &str) -> anyhow::Result<()> {
     let mut kill = redis::cmd("CLIENT");
-    kill.arg("KILL").arg("TYPE").arg(kind);
+    kill.arg("KILL").arg("TYPE").arg("replica");
     Ok(kill.exec_async(&mut redis_connection(url).await?).await?)
 }
 

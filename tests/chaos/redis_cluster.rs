@@ -40,7 +40,7 @@ const MOVED_KEYS_OF_A_FEW: usize = 4;
 /// The hash slots of some buckets, whose tags are `mm`, `I4`, `kv`, `Ja`, `iu` and `Kq`.
 const SLOTS: [u16; 6] = [125, 387, 2433, 7808, 8064, 16_256];
 
-/// Ends all clients' connections but the one that says it: [`pair::cut`], for a packet with more.
+/// Ends all clients' connections but the one that says it.
 const CUT: [&str; 4] = ["CLIENT", "KILL", "TYPE", "normal"];
 
 /// What happens.
@@ -120,11 +120,8 @@ impl Breakable for Installation {
     }
 
     fn draw(&self, round: usize, random: &mut StdRng) -> anyhow::Result<(Trouble, u16)> {
-        // Each of them in turn, and then at random.
-        let troubles = pair::chosen(&TROUBLES)?;
-        let trouble = troubles.get(round - 1).or_else(|| troubles.choose(random));
-        let slot = SLOTS.choose(random);
-        trouble.copied().zip(slot.copied()).context("a fault")
+        let trouble = pair::draw(&TROUBLES, round, random)?;
+        Ok((trouble, *SLOTS.choose(random).context("a slot")?))
     }
 
     async fn prepare(&mut self, _: usize) -> anyhow::Result<()> {
@@ -289,12 +286,13 @@ impl Installation {
         Ok(replicas)
     }
 
-    async fn pause_replicas(&mut self, of: &Owner) -> anyhow::Result<()> {
+    /// Kills a primary whose replicas miss its last writes.
+    async fn kill_after_a_lag(&mut self, of: &Owner) -> anyhow::Result<()> {
         let replicas = self.replicas(of).await?;
         for port in &replicas {
             self.node(*port)?.pause()?;
         }
-        pair::cut(&self.node(of.port)?.url(), "replica").await?;
+        pair::cut_replicas(&self.node(of.port)?.url()).await?;
         sleep(LAG).await;
         self.node(of.port)?.crash().await;
         for port in &replicas {
@@ -312,7 +310,7 @@ impl Installation {
                 self.node(before.port)?.start().await
             }
             Trouble::KilledAfterALag => {
-                self.pause_replicas(&before).await?;
+                self.kill_after_a_lag(&before).await?;
                 self.owner(slot, Some(before.port)).await?;
                 self.node(before.port)?.start().await
             }
@@ -334,7 +332,7 @@ impl Installation {
             }
             Trouble::ConnectionsCut => {
                 for _ in 0..CUTS {
-                    pair::cut(&self.node(before.port)?.url(), "normal").await?;
+                    self.send(before.port, &CUT).await?;
                     sleep(LOOK_EVERY).await;
                 }
                 Ok(())
@@ -357,14 +355,14 @@ impl Installation {
             Trouble::KilledInMidMove | Trouble::KilledInMidMoveAfterALag => {
                 let to = self.begin_move(slot, &before).await?;
                 self.move_some(slot, &before, &to, MOVED_KEYS_OF_A_FEW).await?;
-                if matches!(trouble, Trouble::KilledInMidMove) {
-                    self.node(before.port)?.crash().await;
+                let is_moved_on = matches!(trouble, Trouble::KilledInMidMoveAfterALag);
+                if is_moved_on {
+                    self.kill_after_a_lag(&before).await?;
                 } else {
-                    self.pause_replicas(&before).await?;
+                    self.node(before.port)?.crash().await;
                 }
                 let after = self.owner(slot, Some(before.port)).await?;
                 sleep(BEFORE).await;
-                let is_moved_on = matches!(trouble, Trouble::KilledInMidMoveAfterALag);
                 if is_moved_on {
                     self.hand_over(&slot.to_string(), &after, &to).await?;
                     self.move_all(slot, &after, &to).await?;

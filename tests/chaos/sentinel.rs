@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use rand::rngs::StdRng;
-use rand::seq::IndexedRandom;
 use serde_json::Value;
 use tally::dev::{PrivateRedis, PrivateSentinels};
 use tally::ledger::Role;
@@ -77,10 +76,7 @@ impl Breakable for Installation {
     }
 
     fn draw(&self, round: usize, random: &mut StdRng) -> anyhow::Result<Loss> {
-        // Each of them in turn, and then at random.
-        let losses = pair::chosen(&LOSSES)?;
-        let loss = losses.get(round - 1).or_else(|| losses.choose(random));
-        loss.copied().context("a loss")
+        pair::draw(&LOSSES, round, random)
     }
 
     /// In every second round an old primary goes on counting until it hears of the new one.
@@ -181,7 +177,7 @@ impl Installation {
                 for port in &replicas {
                     self.redis(*port)?.pause()?;
                 }
-                pair::cut(&self.redis(before)?.url(), "replica").await?;
+                pair::cut_replicas(&self.redis(before)?.url()).await?;
                 sleep(LAG).await;
                 self.redis(before)?.crash().await;
                 for port in &replicas {
