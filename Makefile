@@ -9,7 +9,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 SECONDS ?= 10
 RUNS ?= 10
 EXAMPLES ?= 30
-.PHONY: help run site test sizing repeat nightly test-browser prepare-browser test-proxies prepare-proxies test-dashboards prepare-dashboards drills on-call prepare-drills test-generators test-kubernetes test-stores test-install lint fuzz bench bench-tables soak chaos mutants schemathesis client client-types reports queries schema image prepare prepare-tests prepare-client
+.PHONY: help run site test test-in-ranges sizing repeat nightly test-browser prepare-browser test-proxies prepare-proxies test-dashboards prepare-dashboards drills on-call prepare-drills test-generators test-kubernetes test-stores test-install lint fuzz bench bench-tables soak chaos mutants schemathesis client client-types reports queries schema image prepare prepare-tests prepare-client
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -91,6 +91,9 @@ test-stores: prepare-proxies ## Run Tally through pgbouncer, and fail both store
 
 test-install: prepare-tests ## Do what docs/operating/install.md says, on a copy of this machine; as root: PROGRAMS=folder with built programs
 	scripts/check-install
+
+test-in-ranges: prepare-tests ## Run the tests that look at votes in a ledger that is split into ranges
+	TALLY_TEST_IN_RANGES=1 scripts/in-memory $(CARGO) nextest run --locked -E 'not test(/ledger::(ranges|schema|roles|plans)|proofs::|programs::cells|whatever_breaks/)'
 
 repeat: prepare-tests ## Run all tests again and again, with both runners, and list what failed how often: RUNS=100
 	tools/repeat-tests $(RUNS)

@@ -56,6 +56,28 @@ create trigger vote_is_archived_first
     after delete on vote referencing old table as gone
     for each statement execute function vote_is_archived_first();
 
+-- The rows of `vote` with a voter: what decisions read and write. Once the ledger is in ranges (`tally migrate
+-- --partition`), it is a table, since an index of `vote` then has one range alone, and a voter's vote must be unique
+-- in all of them.
+create view vote_of_voter as
+select id, item_id, created_at, value, change_number, voter_id, poll_id, number
+from vote where voter_id is not null;
+
+-- The ranges of the ledger, if it is in ranges. A range has the votes between two ids, in the table `vote_range_` and
+-- its number.
+create table vote_range (
+    -- 1, 2 and so on, as their ids.
+    number        int primary key,
+    first_vote_id bigint not null,
+    -- The first id behind it, where the next one begins.
+    end_vote_id   bigint not null unique
+                  constraint vote_range_end check (end_vote_id > first_vote_id),
+    -- How many ids the next range has.
+    next_ids      bigint not null
+                  constraint vote_range_next_ids check (next_ids > 0),
+    created_at    timestamptz not null default clock_timestamp()
+);
+
 -- Ballots: one-time tokens, each of which buys one vote.
 create table ballot (
     -- SHA-256 of the token's text. The token itself is shown once and kept nowhere.

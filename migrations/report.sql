@@ -172,22 +172,22 @@ select vote.id         as vote_id,
        case when vote.change_number % 2 = 0 then
            case when exists (select from voided where voided.again_vote_id = vote.id) then 'undo'
                 when vote.change_number > 0 and exists (
-                    select from vote as one
+                    select from vote_of_voter as one
                     where one.item_id = vote.item_id and one.voter_id = vote.voter_id
                       and one.change_number = vote.change_number - 1 and one.created_at = vote.created_at) then 'change'
                 when vote.poll_id is not null and exists (
-                    select from vote as one
+                    select from vote_of_voter as one
                     where one.poll_id = vote.poll_id and one.voter_id = vote.voter_id and one.item_id <> vote.item_id
                       and one.change_number % 2 = 1 and one.created_at = vote.created_at) then 'move'
                 else 'vote' end
        else
            case when exists (select from voided where voided.by_vote_id = vote.id) then 'voiding'
                 when exists (
-                    select from vote as one
+                    select from vote_of_voter as one
                     where one.item_id = vote.item_id and one.voter_id = vote.voter_id
                       and one.change_number = vote.change_number + 1 and one.created_at = vote.created_at) then 'change'
                 when vote.poll_id is not null and exists (
-                    select from vote as one
+                    select from vote_of_voter as one
                     where one.poll_id = vote.poll_id and one.voter_id = vote.voter_id and one.item_id <> vote.item_id
                       and one.change_number % 2 = 0 and one.created_at = vote.created_at) then 'move'
                 else 'retraction' end

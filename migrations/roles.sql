@@ -28,8 +28,17 @@ begin
     execute format('grant usage on schema %I to tally_server, tally_worker, tally_report, tally_operator', current_schema());
 end $$;
 
-revoke all on table item, audited_count, open_item, open_poll, vote, rule, place, ballot, idempotency_key, api_key, act, vote_address, vote_api_key, recent_change, day_change, total_change, vote_time, import, archive, archived_item, archived_rule, voiding, voided, voter_edit, watermark, epoch, identity, incarnation, writer_connection, worker, job, job_run, loss, loss_item, outbox, event, full_item, reached_threshold, _sqlx_migrations
+revoke all on table item, audited_count, open_item, open_poll, vote, vote_of_voter, vote_range, rule, place, ballot, idempotency_key, api_key, act, vote_address, vote_api_key, recent_change, day_change, total_change, vote_time, import, archive, archived_item, archived_rule, voiding, voided, voter_edit, watermark, epoch, identity, incarnation, writer_connection, worker, job, job_run, loss, loss_item, outbox, event, full_item, reached_threshold, _sqlx_migrations
     from tally_server, tally_worker, tally_report, tally_operator;
+-- Ranges of the ledger are read and written through `vote`.
+do $$
+declare
+    one regclass;
+begin
+    for one in select inhrelid::regclass from pg_inherits where inhparent = 'vote'::regclass loop
+        execute format('revoke all on %s from tally_server, tally_worker, tally_report, tally_operator', one);
+    end loop;
+end $$;
 -- Only cast_votes calls it.
 revoke all on function decide_votes from tally_server;
 revoke all on sequence item_id_seq, vote_id_seq from tally_server, tally_worker, tally_report, tally_operator;
@@ -40,7 +49,9 @@ grant select (id, name, key, is_hidden, rule_id, takes_down_votes, vote_count, d
       insert (name, key, rule_id, takes_down_votes) on item to tally_server;
 grant select on audited_count to tally_server;
 grant select (id, item_id, created_at, value, change_number, voter_id, poll_id, number),
-      insert (id, item_id, value, voter_id) on vote to tally_server;
+      insert (id, item_id, value) on vote to tally_server;
+grant select (id, item_id, created_at, value, change_number, voter_id, poll_id, number),
+      insert (id, item_id, value, voter_id) on vote_of_voter to tally_server;
 -- After a failover it notes which of its votes are not there any more.
 grant select, insert (token, vote_total, first_stored_at, last_stored_at, first_vote_id, last_vote_id, item_total, is_whole)
     on loss to tally_server;
@@ -106,6 +117,9 @@ grant select (id, cell) on identity to tally_server, tally_worker;
 grant select (id, vote_count, down_count, counted_at, xmin), update (vote_count, down_count, counted_at) on item to tally_worker;
 grant select, insert, update (vote_count, down_count) on audited_count to tally_worker;
 grant select (id, item_id, value, change_number, created_at) on vote to tally_worker;
+-- It makes the next range of the ledger in time, and says if it is late.
+grant execute on function add_ranges to tally_worker;
+grant select on vote_range to tally_worker;
 -- What changed when.
 grant select, insert, update (ups, downs, ups_taken_back, downs_taken_back), delete on recent_change to tally_worker;
 grant select, insert, update (ups, downs, ups_taken_back, downs_taken_back) on day_change, total_change to tally_worker;
@@ -142,7 +156,7 @@ grant select (id, created_at, address_hashes), update (address_hashes) on voidin
 
 -- `tally void` takes votes back through functions with the owner's rights, and counts that as a
 -- server counts its votes.
-grant select on vote, vote_address, vote_api_key, voiding, voided to tally_operator;
+grant select on vote, vote_of_voter, vote_address, vote_api_key, voiding, voided to tally_operator;
 -- `tally key`. Nobody who logs in reads a hash.
 grant select (id, name, scopes, created_at, expires_at, last_used_at, revoked_at),
       insert (key_hash, name, scopes, expires_at), update (expires_at) on api_key to tally_operator;
@@ -175,7 +189,7 @@ grant select, update (tries, refusals, first_tried_at, next_try_at, delivered_at
 -- Reports read all items, all votes, the rules, voidings and recent changes. They read no ballots:
 -- a ballot's hash says who had it. They read no addresses: of a voiding, they read everything but
 -- its address hashes.
-grant select on item, audited_count, open_item, open_poll, vote, rule, place, voided, import, archive, archived_item, archived_rule, vote_api_key, recent_change, day_change, total_change, vote_time, loss, loss_item to tally_report;
+grant select on item, audited_count, open_item, open_poll, vote, vote_of_voter, vote_range, rule, place, voided, import, archive, archived_item, archived_rule, vote_api_key, recent_change, day_change, total_change, vote_time, loss, loss_item to tally_report;
 grant select (id, voter_id, item_id, cast_from, cast_until, reason, created_at, until_vote_id, done_vote_id,
               undone_vote_id, api_key_id) on voiding to tally_report;
 -- `tally export` says of which Tally its rows are, and up to which vote. A server that is given this login for the

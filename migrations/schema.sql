@@ -436,6 +436,18 @@ create table vote_api_key (
 );
 CREATE INDEX vote_api_key_block ON vote_api_key USING btree (block);
 
+create table vote_range (
+    number integer not null,
+    first_vote_id bigint not null,
+    end_vote_id bigint not null,
+    next_ids bigint not null,
+    created_at timestamp with time zone not null default clock_timestamp(),
+    constraint vote_range_pkey PRIMARY KEY (number),
+    constraint vote_range_end_vote_id_key UNIQUE (end_vote_id),
+    constraint vote_range_end CHECK (end_vote_id > first_vote_id),
+    constraint vote_range_next_ids CHECK (next_ids > 0)
+);
+
 create table vote_time (
     first_vote_id bigint not null,
     last_vote_id bigint not null,
@@ -501,6 +513,8 @@ create unlogged table writer_connection (
 CREATE TRIGGER writer_connection_knows_rules BEFORE INSERT ON writer_connection FOR EACH ROW EXECUTE FUNCTION writer_connection_knows_rules();
 
 -- Foreign keys.
+
+-- Views.
 alter table act add constraint act_begun_id_fkey FOREIGN KEY (begun_id) REFERENCES act(id);
 alter table archived_item add constraint archived_item_archive_id_fkey FOREIGN KEY (archive_id) REFERENCES archive(id);
 alter table archived_item add constraint archived_item_item_id_fkey FOREIGN KEY (item_id) REFERENCES item(id);
@@ -515,17 +529,31 @@ alter table open_poll add constraint open_poll_poll_id_fkey FOREIGN KEY (poll_id
 alter table place add constraint place_item_id_fkey FOREIGN KEY (item_id) REFERENCES item(id);
 alter table rule add constraint rule_archive_id_fkey FOREIGN KEY (archive_id) REFERENCES archive(id);
 alter table voided add constraint voided_voiding_id_fkey FOREIGN KEY (voiding_id) REFERENCES voiding(id);
+create view vote_of_voter as
+ SELECT vote.id,
+    vote.item_id,
+    vote.created_at,
+    vote.value,
+    vote.change_number,
+    vote.voter_id,
+    vote.poll_id,
+    vote.number
+   FROM vote
+  WHERE vote.voter_id IS NOT NULL;
 
 -- Functions: their texts are in functions/.
 -- add_ballots(p_rule bigint, p_token_hashes bytea[], p_expires_at timestamp with time zone) returns boolean: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- add_choice(p_poll bigint, p_name text, p_limit bigint, OUT outcome text, OUT item_id bigint) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
+-- add_ranges() returns integer: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- archive_faults(p_rules bigint[]) returns text[]: sql, stable, security definer, with search_path=public, pg_temp, not for everyone
 -- begin_archive(p_rules bigint[], p_act text, OUT new_id bigint, OUT act_id bigint, OUT faults text[]) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
+-- begin_ranges(p_range_ids bigint) returns bigint: plpgsql, volatile, not for everyone
 -- broken_changes(p_after bigint, p_limit_votes integer, OUT last bigint, OUT faults text[]) returns record: sql, stable, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
 -- broken_rules(p_after bigint, p_limit_rules integer, OUT last bigint, OUT faults text[]) returns record: sql, stable, security definer, with search_path=public, pg_temp and enable_seqscan=on, not for everyone
 -- cancel_archive(p_archive bigint, p_act text) returns boolean: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- cast_votes(p_request integer[], p_poll bigint[], p_item bigint[], p_voter text[], p_value smallint[], p_keep boolean[], p_whole boolean[], p_ballot bytea[] DEFAULT NULL::bytea[], p_key bytea[] DEFAULT NULL::bytea[], p_body bytea[] DEFAULT NULL::bytea[], OUT xid bigint, OUT outcomes text[], OUT row_requests integer[], OUT row_items bigint[], OUT row_values smallint[], OUT row_changes smallint[], OUT row_numbers bigint[], OUT row_ids bigint[], OUT row_is_new boolean[], OUT hidden_items bigint[]) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
 -- check_archive(p_archive bigint, p_hash bytea, p_bytes bigint, p_votes bigint, p_net bigint, p_first bigint, p_last bigint) returns void: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=on, not for everyone
+-- copy_rights(p_from text, p_to text) returns void: plpgsql, volatile, not for everyone
 -- create_voter_edit(p_kind text, p_from text, p_to text, p_until bigint, p_act text, OUT edit bigint, OUT why text, OUT other bigint) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- decide_votes(p_request integer[], p_poll bigint[], p_item bigint[], p_voter text[], p_value smallint[], p_keep boolean[], p_whole boolean[], p_ballot bytea[] DEFAULT NULL::bytea[], p_key bytea[] DEFAULT NULL::bytea[], p_body bytea[] DEFAULT NULL::bytea[], OUT xid bigint, OUT outcomes text[], OUT row_requests integer[], OUT row_items bigint[], OUT row_values smallint[], OUT row_changes smallint[], OUT row_numbers bigint[], OUT row_ids bigint[], OUT row_is_new boolean[], OUT hidden_items bigint[]) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
 -- drop_archived(p_archive bigint, p_hash bytea, p_limit_ids bigint, OUT up_to bigint, OUT dropped bigint, OUT is_end boolean) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
@@ -534,6 +562,7 @@ alter table voided add constraint voided_voiding_id_fkey FOREIGN KEY (voiding_id
 -- edit_times(p_rule bigint, p_sets_opens_at boolean, p_opens_at timestamp with time zone, p_sets_closes_at boolean, p_closes_at timestamp with time zone) returns text: plpgsql, volatile, not for everyone
 -- edit_voter(p_edit bigint, p_limit_ids bigint, p_limit_rows integer, OUT xid bigint, OUT items bigint[], OUT nets bigint[], OUT downs bigint[]) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
 -- end_api_key(p_id bigint) returns text: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
+-- enter_ranges(p_range_ids bigint, p_filled_id bigint, p_limit_ids bigint, OUT is_done boolean, OUT locked_micros bigint) returns record: plpgsql, volatile, not for everyone
 -- events_are_made() returns boolean: sql, stable, security definer, with search_path=public, pg_temp, not for everyone
 -- import_items(p_items jsonb, OUT whys text[], OUT created bigint) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- import_polls(p_polls jsonb, OUT whys text[], OUT created bigint) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
@@ -563,6 +592,7 @@ alter table voided add constraint voided_voiding_id_fkey FOREIGN KEY (voiding_id
 -- vote_ids_are_new(lowest bigint) returns boolean: plpgsql, volatile
 -- vote_is_append_only() returns trigger: plpgsql, volatile, with search_path=public, pg_temp
 -- vote_is_archived_first() returns trigger: plpgsql, volatile, with search_path=public, pg_temp
+-- vote_of_voter_is_copied() returns trigger: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
 -- votes_to_void(p_voter text, p_item bigint, p_from timestamp with time zone, p_until timestamp with time zone, p_addresses bytea[], p_api_key bigint, p_after bigint, p_until_vote bigint, p_limit_votes integer, p_limit_ids bigint, OUT up_to bigint, OUT ids bigint[]) returns record: plpgsql, volatile, not for everyone
 -- want_events(p_thresholds bigint[]) returns void: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- writer_connection_knows_rules() returns trigger: plpgsql, volatile

@@ -52,6 +52,7 @@ pub async fn all(stores: &Stores, round: usize, settings: &Settings) -> Vec<Work
         audited: true,
         saved: true,
         rules: Rules::Default,
+        in_ranges: false,
     };
     let database = stores.database(&template).await;
     // A worker that starts later would invalidate them otherwise. It looks for saved counts

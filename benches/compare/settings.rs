@@ -23,6 +23,8 @@ pub struct Settings {
     pub warm_up: Duration,
     /// `LONG_SECONDS=60`: how long the workloads `long_tail` and `open_snapshot` vote.
     pub long: Duration,
+    /// `LEDGER_VOTES=100000000`: votes in a full ledger.
+    pub ledger_votes: Option<i64>,
 }
 
 impl Settings {
@@ -51,6 +53,7 @@ impl Settings {
             } else {
                 60.0
             })),
+            ledger_votes: variable("LEDGER_VOTES"),
         }
     }
 

@@ -11,6 +11,7 @@ use sqlx::Connection;
 use sqlx::postgres::{PgConnection, PgPool};
 use tally::app;
 use tally::dev::{Durability, PrivateCluster, PrivatePostgres, PrivateRedis, PrivateSentinels};
+use tally::ledger::OwnerLedger;
 use testkit::benchmark::Topology;
 use testkit::stores::{SECRET, environment, folder, owner_pool, redis_connection, redis_info};
 
@@ -32,6 +33,9 @@ pub struct Stores {
     _lock: File,
 }
 
+/// How many ids a range of a split ledger has: the default.
+const RANGE_IDS: i64 = 100_000_000;
+
 /// What is in the database with which a run begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Template {
@@ -46,6 +50,8 @@ pub struct Template {
     /// Whether the items' saved counts have it.
     pub saved: bool,
     pub rules: Rules,
+    /// Whether the ledger is split into ranges.
+    pub in_ranges: bool,
 }
 
 /// Which rules the items have.
@@ -347,6 +353,11 @@ impl Stores {
         }
         if template.audited && template.votes() > 0 {
             set_watermark(&mut connection).await;
+        }
+        if template.in_ranges {
+            let owner = OwnerLedger::new(&url, "tally bench").expect("a URL");
+            owner.partition(RANGE_IDS, |_, _| {}).await.expect("a split");
+            owner.close().await;
         }
         locking::make_tables(&mut connection).await;
         // As autovacuum would leave it.

@@ -108,6 +108,7 @@ pub async fn measure(
         connections: case.connections,
         servers: case.servers,
         ledger_rows: case.template.votes(),
+        in_ranges: case.template.in_ranges,
         votes_per_request: case.votes_per_request(),
         sync_delay_ms: case.sync_delay.as_secs_f64() * 1000.0,
         votes,

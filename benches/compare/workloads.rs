@@ -80,6 +80,7 @@ pub const EMPTY: Template = Template {
     audited: true,
     saved: true,
     rules: Rules::Default,
+    in_ranges: false,
 };
 
 /// A million items without votes: nearly every vote is the first on its item for a long time.
@@ -114,14 +115,14 @@ const POLL: Template = Template {
 
 /// Items with many votes each, all of them audited and saved.
 pub fn full(settings: &Settings) -> Template {
-    let votes = if settings.quick {
+    let usual = if settings.quick {
         QUICK_LEDGER_VOTES
     } else {
         LEDGER_VOTES
     };
     Template {
         name: "full_ledger",
-        count: votes / ITEMS,
+        count: settings.ledger_votes.unwrap_or(usual) / ITEMS,
         ..EMPTY
     }
 }
@@ -186,6 +187,7 @@ pub fn all(settings: &Settings) -> Vec<Workload> {
     all.extend(voter_ids());
     all.extend(reads(settings));
     all.push(full_ledger(settings));
+    all.extend(ranges(settings));
     all.extend(decisions());
     all.push(batch_api());
     all
@@ -435,6 +437,34 @@ fn reads(settings: &Settings) -> [Workload; 5] {
             }
             .on(&[Tally]),
         ),
+    ]
+}
+
+/// A full ledger in one table and in ranges.
+fn ranges(settings: &Settings) -> [Workload; 2] {
+    let one = Case {
+        template: full(settings),
+        ..UNIFORM
+    };
+    let split = Case {
+        template: Template {
+            name: "ledger_in_ranges",
+            in_ranges: true,
+            ..full(settings)
+        },
+        ..UNIFORM
+    };
+    let compared = |name, about, voter_ids| {
+        let cases = [one, split].map(|case| Case { voter_ids, ..case });
+        Workload::new(name, about, cases.to_vec())
+    };
+    [
+        compared(
+            "ranges",
+            "10,000 items, a full ledger in one table, against one in ranges",
+            false,
+        ),
+        compared("ranges_voters", "the same, each vote with a voter id", true),
     ]
 }
 

@@ -22,7 +22,7 @@ language sql stable as $$
                              page.id, page.item_id, page.change_number, page.value, before.value)
                from page
                left join lateral (
-                   (select one.value from vote as one
+                   (select one.value from vote_of_voter as one
                     where one.item_id = page.item_id and one.voter_id = page.voter_id
                       and one.change_number = page.change_number - 1)
                    union all

@@ -68,7 +68,7 @@ begin
             left join place on place.item_id = item.id
             left join lateral (
                 select true as held_before
-                from vote as one
+                from vote_of_voter as one
                 where one.item_id = given.item and one.voter_id = given.voter
                 order by one.item_id desc, one.voter_id desc, one.change_number desc
                 limit 1
@@ -84,11 +84,17 @@ begin
             from line
             where (select checked.is_simple from checked) and (line.free is null or line.turn <= line.free)
         ), inserted as (
-            insert into vote (id, item_id, voter_id, value, change_number, number)
+            insert into vote (id, item_id, value, change_number, number)
+            overriding system value
+            select granted.id, granted.item, granted.value, 0,
+                   case when granted.is_numbered then granted.last_number + granted.turn end
+            from granted where granted.voter is null
+        ), inserted_of_voters as (
+            insert into vote_of_voter (id, item_id, voter_id, value, change_number, number)
             overriding system value
             select granted.id, granted.item, granted.voter, granted.value, 0,
                    case when granted.is_numbered then granted.last_number + granted.turn end
-            from granted
+            from granted where granted.voter is not null
         ), taken as (
             update place
             set taken = place.taken + given.votes,

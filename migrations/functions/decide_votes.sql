@@ -195,7 +195,7 @@ begin
                    array_agg(entry.id order by entry.item_id) as past_ids
             from (
                 (select one.item_id, one.value, one.change_number, one.number, one.id
-                 from vote as one
+                 from vote_of_voter as one
                  where given.is_poll is not true
                    and one.item_id = given.items[1] and one.voter_id = given.voter
                  order by one.item_id desc, one.voter_id desc, one.change_number desc
@@ -203,7 +203,7 @@ begin
                 union all
                 (select distinct on (many.item_id)
                         many.item_id, many.value, many.change_number, many.number, many.id
-                 from vote as many
+                 from vote_of_voter as many
                  where given.is_poll and many.poll_id = given.rule_id and many.voter_id = given.voter
                  order by many.item_id desc, many.change_number desc)
             ) as entry
@@ -361,13 +361,21 @@ begin
             from unnest(row_items, row_voters, row_values, row_changes, row_polls, row_numbers, row_is_new, row_ids)
                  with ordinality
                  as entry (item_id, voter_id, value, change_number, poll_id, number, is_new, past_id, position)
-        ), inserted as (
-            insert into vote (id, item_id, voter_id, value, change_number, poll_id, number)
+        ), without_voter as (
+            insert into vote (id, item_id, value, change_number, poll_id, number)
+            overriding system value
+            select id, item_id, value, change_number, poll_id, number
+            from added where is_new and voter_id is null order by position
+            returning id
+        ), of_voters as (
+            insert into vote_of_voter (id, item_id, voter_id, value, change_number, poll_id, number)
             overriding system value
             select id, item_id, voter_id, value, change_number, poll_id, number
-            from added where is_new order by position
+            from added where is_new and voter_id is not null order by position
             on conflict (item_id, voter_id, change_number) where voter_id is not null do nothing
             returning id
+        ), inserted as (
+            select id from without_voter union all select id from of_voters
         )
         select array_agg(added.id order by position), (select array_agg(id) from inserted)
         into row_ids, stored

@@ -41,6 +41,8 @@ begin
         )
         select coalesce(array_agg(deleted.id), '{}') into gone from deleted;
         dropped := cardinality(gone);
+        -- In a ledger in ranges it is a table; else these rows are gone by now.
+        delete from vote_of_voter where vote_of_voter.id = any(gone);
         delete from vote_address where vote_address.vote_id = any(gone);
         is_end := up_to >= held.last_vote_id;
     end if;

@@ -45,7 +45,7 @@ begin
     if held.kind = 'rename' and held.looked_vote_id < held.until_vote_id then
         -- No vote lies between them: a sequence may have been set far ahead.
         select least(coalesce(min(vote.id) - 1, held.until_vote_id), held.until_vote_id) into from_id
-        from vote where vote.id > held.looked_vote_id;
+        from vote_of_voter as vote where vote.id > held.looked_vote_id;
         end_id := least(from_id + p_limit_ids, held.until_vote_id);
         update voter_edit
         set looked_vote_id = end_id,
@@ -54,7 +54,7 @@ begin
         from (
             select coalesce(bool_or(vote.voter_id = held.from_voter_id), false) as of_voter,
                    coalesce(bool_or(vote.voter_id = held.to_voter_id), false) as of_other
-            from vote
+            from vote_of_voter as vote
             where vote.id > from_id and vote.id <= end_id
               and vote.voter_id in (held.from_voter_id, held.to_voter_id)
         ) as seen
@@ -71,13 +71,13 @@ begin
 
     -- 1. Find.
     select least(coalesce(min(vote.id) - 1, held.until_vote_id), held.until_vote_id) into from_id
-    from vote where vote.id > held.done_vote_id;
+    from vote_of_voter as vote where vote.id > held.done_vote_id;
     end_id := least(from_id + p_limit_ids, held.until_vote_id);
     select count(*), max(one.id), array_agg(distinct one.item_id),
            array_agg(distinct one.poll_id) filter (where one.poll_id is not null)
     into found_rows, last_found, found_items, found_polls
     from (
-        select vote.id, vote.item_id, vote.poll_id from vote
+        select vote.id, vote.item_id, vote.poll_id from vote_of_voter as vote
         where vote.id > from_id and vote.id <= end_id and vote.voter_id = held.from_voter_id
         order by vote.id
         limit p_limit_rows
@@ -96,7 +96,7 @@ begin
         found_items := array(
             select given.id from unnest(found_items) as given (id)
             union
-            select vote.item_id from vote
+            select vote.item_id from vote_of_voter as vote
             where vote.poll_id = any(found_polls) and vote.voter_id = held.from_voter_id);
 
         -- 3. Take back what one voter cannot hold twice. An erased voter's new id has no votes.
@@ -106,23 +106,23 @@ begin
                 from unnest(found_items) as given (id)
                 cross join lateral (
                     select vote.id, vote.item_id, vote.value, vote.change_number, vote.poll_id
-                    from vote where vote.item_id = given.id and vote.voter_id = held.from_voter_id
+                    from vote_of_voter as vote where vote.item_id = given.id and vote.voter_id = held.from_voter_id
                     order by vote.item_id desc, vote.voter_id desc, vote.change_number desc limit 1
                 ) as last
                 where last.change_number % 2 = 0
             ), judged as materialized (
                 select own.*,
-                       (select count(*) % 2 = 1 from vote
+                       (select count(*) % 2 = 1 from vote_of_voter as vote
                         where vote.item_id = own.item_id and vote.voter_id = held.to_voter_id) as is_held,
                        other.choices, rule.max_choices
                 from own
                 left join rule on rule.id = own.poll_id
                 cross join lateral (
                     select coalesce(sum(1 - 2 * (vote.change_number % 2)), 0) as choices
-                    from vote where vote.poll_id = own.poll_id and vote.voter_id = held.to_voter_id
+                    from vote_of_voter as vote where vote.poll_id = own.poll_id and vote.voter_id = held.to_voter_id
                 ) as other
             ), target as materialized (
-                -- Behind the lock on `vote`: see WorkerLedger::safe_vote_id.
+                -- Behind the lock on `vote_of_voter`: see WorkerLedger::safe_vote_id.
                 select ranked.*, nextval('vote_id_seq') as by_id
                 from (
                     select judged.*,
@@ -132,7 +132,7 @@ begin
                 ) as ranked
                 where ranked.is_held or ranked.choices_then > ranked.max_choices
             ), inserted as (
-                insert into vote (id, item_id, voter_id, value, change_number, poll_id)
+                insert into vote_of_voter (id, item_id, voter_id, value, change_number, poll_id)
                 overriding system value
                 select by_id, item_id, held.from_voter_id, -value, change_number + 1, poll_id from target
                 returning id, item_id, value
@@ -158,27 +158,27 @@ begin
             select vote.id, own.total
             from (
                 select given.id as item_id,
-                       (select count(*) from vote
+                       (select count(*) from vote_of_voter as vote
                         where vote.item_id = given.id and vote.voter_id = held.from_voter_id) as total,
-                       (select count(*) from vote
+                       (select count(*) from vote_of_voter as vote
                         where vote.item_id = given.id and vote.voter_id = held.to_voter_id) as others
                 from unnest(found_items) as given (id)
             ) as own
-            join vote on vote.item_id = own.item_id and vote.voter_id = held.to_voter_id
+            join vote_of_voter as vote on vote.item_id = own.item_id and vote.voter_id = held.to_voter_id
             -- The other voter holds a vote there: that stays the last row.
             where own.others % 2 = 1
             order by vote.item_id, vote.change_number desc
         loop
-            update vote set change_number = vote.change_number + standing.total where vote.id = standing.id;
+            update vote_of_voter as vote set change_number = vote.change_number + standing.total where vote.id = standing.id;
         end loop;
         with own as materialized (
             -- Counted once for each item, and not again for each row.
             select given.id as item_id,
-                   (select count(*) from vote
+                   (select count(*) from vote_of_voter as vote
                     where vote.item_id = given.id and vote.voter_id = held.to_voter_id) as others
             from unnest(found_items) as given (id)
         ), changed as (
-            update vote
+            update vote_of_voter as vote
             set voter_id = held.to_voter_id,
                 change_number = vote.change_number + case when own.others % 2 = 0 then own.others else 0 end
             from own

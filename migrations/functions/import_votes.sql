@@ -60,7 +60,7 @@ begin
                given.voter_id is not null and (
                    coalesce(lag(given.change_number) over own = given.change_number, false)
                    or exists (
-                       select from vote
+                       select from vote_of_voter as vote
                        where vote.item_id = given.item_id and vote.voter_id = given.voter_id
                          and vote.change_number = given.change_number)) as is_repeat
         from unnest(p_lines, p_items, p_voters, p_values, p_changes, p_times, p_numbers)
@@ -100,12 +100,12 @@ begin
         from (
             select taking_turns.*,
                    case when change_number > 0 then (
-                       select vote.value from vote
+                       select vote.value from vote_of_voter as vote
                        where vote.item_id = taking_turns.item_id and vote.voter_id = taking_turns.voter_id
                          and vote.change_number = taking_turns.change_number - 1)
                    end as stored_before,
                    case when max_choices is not null and poll_id is not null and voter_id is not null then (
-                       select coalesce(sum(1 - 2 * (vote.change_number % 2)), 0) from vote
+                       select coalesce(sum(1 - 2 * (vote.change_number % 2)), 0) from vote_of_voter as vote
                        where vote.poll_id = taking_turns.poll_id and vote.voter_id = taking_turns.voter_id)
                    end as held
             from taking_turns
@@ -136,15 +136,25 @@ begin
             from judged where not exists (select from bad)
             order by at
         ) as fresh
-    ), inserted as (
-        insert into vote (id, item_id, created_at, value, change_number, voter_id, poll_id, number)
+    ), without_voter as (
+        insert into vote (id, item_id, created_at, value, change_number, poll_id, number)
+        overriding system value
+        select id, item_id, cast_at, value, change_number, poll_id, number
+        from target where voter_id is null
+        returning id, item_id, value, change_number
+    ), of_voters as (
+        insert into vote_of_voter (id, item_id, created_at, value, change_number, voter_id, poll_id, number)
         overriding system value
         select id, item_id, cast_at, value, change_number, voter_id, poll_id, number
-        from target
+        from target where voter_id is not null
         -- In the order in which insert_plain_votes.sql takes the entries of vote_once.
         order by item_id, voter_id
         on conflict (item_id, voter_id, change_number) where voter_id is not null do nothing
         returning id, item_id, value, change_number
+    ), inserted as (
+        select id, item_id, value, change_number from without_voter
+        union all
+        select id, item_id, value, change_number from of_voters
     ), placed as (
         update place
         set taken = place.taken + given.held, last_number = greatest(place.last_number, given.last_number)
@@ -168,7 +178,7 @@ begin
                            else (select case when sum(1 - 2 * (target.change_number % 2)) + before.held > 0 then 1 else 0 end
                                         - case when before.held > 0 then 1 else 0 end
                                  -- Under the snapshot from before the insert.
-                                 from (select coalesce(sum(1 - 2 * (vote.change_number % 2)), 0) as held from vote
+                                 from (select coalesce(sum(1 - 2 * (vote.change_number % 2)), 0) as held from vote_of_voter as vote
                                        where vote.poll_id = target.poll_id and vote.voter_id = target.voter_id) as before)
                        end as voters
                 from target where target.rule_id is not null

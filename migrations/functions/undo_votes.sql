@@ -53,14 +53,14 @@ begin
         why := null;
         if one.poll_id is not null and one.voter_id is not null then
             select coalesce(sum(1 - 2 * (vote.change_number % 2)), 0) into choices
-            from vote where vote.poll_id = one.poll_id and vote.voter_id = one.voter_id;
+            from vote_of_voter as vote where vote.poll_id = one.poll_id and vote.voter_id = one.voter_id;
         else
             choices := 0;
         end if;
         if exists (select from archived_item where archived_item.item_id = one.item_id) then
             why := 'archived';
         elsif exists (
-            select from vote
+            select from vote_of_voter as vote
             where vote.item_id = one.item_id and vote.voter_id = one.voter_id
               and vote.change_number = one.change_number + 1) then
             why := 'changed';
@@ -71,11 +71,18 @@ begin
         end if;
         if why is null then
             added := null;
-            insert into vote (id, item_id, voter_id, value, change_number, poll_id)
-            overriding system value
-            values (nextval('vote_id_seq'), one.item_id, one.voter_id, one.value, one.change_number + 1, one.poll_id)
-            on conflict (item_id, voter_id, change_number) where voter_id is not null do nothing
-            returning id into added;
+            if one.voter_id is null then
+                insert into vote (id, item_id, value, change_number, poll_id)
+                overriding system value
+                values (nextval('vote_id_seq'), one.item_id, one.value, one.change_number + 1, one.poll_id)
+                returning id into added;
+            else
+                insert into vote_of_voter (id, item_id, voter_id, value, change_number, poll_id)
+                overriding system value
+                values (nextval('vote_id_seq'), one.item_id, one.voter_id, one.value, one.change_number + 1, one.poll_id)
+                on conflict (item_id, voter_id, change_number) where voter_id is not null do nothing
+                returning id into added;
+            end if;
             if added is null then why := 'changed'; end if;
         end if;
         if why is null then

@@ -48,19 +48,29 @@ begin
           and not exists (select from voided where voided.vote_id = vote.id)
           and not exists (select from archived_item where archived_item.item_id = vote.item_id)
           and not exists (
-              select from vote as next
+              select from vote_of_voter as next
               where next.item_id = vote.item_id and next.voter_id = vote.voter_id
                 and next.change_number = vote.change_number + 1)
-    ), inserted as (
-        insert into vote (id, item_id, voter_id, value, change_number, poll_id)
+    ), without_voter as (
+        insert into vote (id, item_id, value, change_number, poll_id)
+        overriding system value
+        select by_id, item_id, -value, change_number + 1, poll_id
+        from target where voter_id is null
+        returning id, item_id, voter_id, value, poll_id
+    ), of_voters as (
+        insert into vote_of_voter (id, item_id, voter_id, value, change_number, poll_id)
         overriding system value
         select by_id, item_id, voter_id, -value, change_number + 1, poll_id
-        from target
+        from target where voter_id is not null
         -- In the order in which insert_plain_votes.sql takes the entries of vote_once.
         order by item_id, voter_id
         -- The voter was first to take it back, on an item without a rule.
         on conflict (item_id, voter_id, change_number) where voter_id is not null do nothing
         returning id, item_id, voter_id, value, poll_id
+    ), inserted as (
+        select id, item_id, voter_id, value, poll_id from without_voter
+        union all
+        select id, item_id, voter_id, value, poll_id from of_voters
     ), marked as (
         insert into voided (vote_id, voiding_id, by_vote_id)
         select target.id, p_voiding, inserted.id
@@ -78,7 +88,7 @@ begin
                        case when inserted.voter_id is null then count(*)
                             -- Under the snapshot from before the insert: all that was held.
                             when count(*) = (
-                                select sum(1 - 2 * (vote.change_number % 2)) from vote
+                                select sum(1 - 2 * (vote.change_number % 2)) from vote_of_voter as vote
                                 where vote.poll_id = inserted.poll_id and vote.voter_id = inserted.voter_id)
                             then 1 else 0 end as total
                 from inserted where inserted.poll_id is not null

@@ -80,7 +80,7 @@ begin
           and not exists (select from archived_item where archived_item.item_id = vote.item_id)
           -- Of a vote without a voter, only a voiding is the end.
           and not exists (
-              select from vote as next
+              select from vote_of_voter as next
               where next.item_id = vote.item_id and next.voter_id = vote.voter_id
                 and next.change_number = vote.change_number + 1)
         order by vote.id);

@@ -166,6 +166,9 @@ async fn migrate(settings: &config::Migrate) -> anyhow::Result<()> {
         "the database is up to date; {cell}{}\n",
         Plain(done.roles)
     ));
+    if let Some(range_ids) = settings.partition {
+        operator::partition(&settings.database_url, range_ids).await?;
+    }
     Ok(())
 }
 

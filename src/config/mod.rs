@@ -37,6 +37,7 @@ use values::{
 pub use webhook::Webhook;
 
 use crate::domain::{Cell, ItemId, ItemName};
+use crate::ledger::RANGE_LEAST_IDS;
 use crate::live::KeyPrefix;
 use crate::telemetry::LogFormat;
 
@@ -343,6 +344,17 @@ pub struct Migrate {
 
     #[command(flatten)]
     pub which: WhichCell,
+
+    /// Also split the ledger into ranges of vote ids, each a table of its own, while votes go on. By default a range has
+    /// 100 million ids, some 10 GB
+    #[arg(
+        long,
+        value_name = "IDS",
+        num_args = 0..=1,
+        default_missing_value = "100000000",
+        value_parser = clap::value_parser!(i64).range(RANGE_LEAST_IDS..=1_000_000_000_000)
+    )]
+    pub partition: Option<i64>,
 }
 
 /// `tally audit`.

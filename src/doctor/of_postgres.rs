@@ -217,6 +217,12 @@ pub fn findings(facts: &PostgresFacts, now: Moment) -> Vec<Finding> {
             "docs/operating/runbook.md: the audit finds wrong counts",
         ));
     }
+    if let Some(left) = facts.late_range_ids {
+        found.push(Finding::wrong(
+            format!("the ledger's last range has {left} ids left, and its next range is not made"),
+            "see that a worker runs, and what it logs; docs/operating/ranges.md",
+        ));
+    }
     if facts.watermark_lag >= LAG_LIMIT_IDS {
         found.push(Finding::look(
             format!("{} vote ids wait to be rolled up", facts.watermark_lag),
@@ -306,6 +312,7 @@ mod tests {
             audit_age: Some(Duration::from_secs(50)),
             wrong_items: Some(0),
             watermark_lag: 10,
+            late_range_ids: None,
             lost_votes: 0,
         }
     }
@@ -321,7 +328,7 @@ mod tests {
     fn each_broken_thing_of_postgres_is_found_and_nothing_else() {
         type Break = fn(&mut PostgresFacts);
         let hour = |facts: &mut PostgresFacts| facts.oldest_transaction = Some(JOB_LIMIT);
-        let broken: [(Level, &str, Break); 31] = [
+        let broken: [(Level, &str, Break); 32] = [
             (Level::Wrong, "version 13", |facts| facts.version = 130_000),
             (Level::Wrong, "standby, which takes no votes", |facts| {
                 facts.is_standby = true
@@ -388,6 +395,9 @@ mod tests {
             (Level::Wrong, "no worker runs", |facts| facts.workers = 0),
             (Level::Wrong, "roll_up last ended well", |facts| {
                 facts.roll_up_age = Some(JOB_LIMIT)
+            }),
+            (Level::Wrong, "last range has 9 ids left", |facts| {
+                facts.late_range_ids = Some(9)
             }),
             (Level::Wrong, "wrong counts", |facts| facts.wrong_items = Some(1)),
             (Level::Look, "acknowledged votes were lost", |facts| {

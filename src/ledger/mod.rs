@@ -45,7 +45,9 @@ pub use exports::{ExportFormat, ExportTable, Snapshot, SnapshotFacts};
 pub use imports::{Created, ImportOfFileError, ImportSource, NewImport};
 pub use losses::Losses;
 pub use operator::{OperatorLedger, VotesToVoid};
-pub use owner::{Migrated, OwnerLedger, Role, Roles, create_database, create_logins};
+pub use owner::{
+    Migrated, OwnerLedger, Partitioned, RANGE_LEAST_IDS, Role, Roles, create_database, create_logins,
+};
 pub use safe_vote_id::{DECIDE_LIMIT, SafeVoteId};
 pub use server::{
     AddedBallots, BatchUnderWay, DecidedBatch, Decision, EditedChunk, FoundApiKey, Fullness, HeldVote,

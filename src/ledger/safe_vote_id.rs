@@ -77,12 +77,12 @@ async fn wait_for_writers(pool: &Pool) -> Result<(), LedgerError> {
     Ok(())
 }
 
-/// The transactions that hold the lock that every insert into `vote` takes.
+/// The transactions that hold the lock that every insert into `vote` or `vote_of_voter` takes.
 async fn writers(pool: &Pool) -> Result<Vec<String>, LedgerError> {
     Ok(sqlx::query_scalar!(
         r#"select distinct virtualtransaction as "writer!"
            from pg_locks
-           where locktype = 'relation' and relation = 'vote'::regclass
+           where locktype = 'relation' and relation in ('vote'::regclass, 'vote_of_voter'::regclass)
              and database = (select oid from pg_database where datname = current_database())
              and mode = 'RowExclusiveLock' and granted"#
     )

@@ -1,4 +1,4 @@
-//! Buckets: how items are spread over a Redis Cluster. A bucket is a 64th of the items, and all keys of a bucket are in
+//! Buckets: how items are spread over a Redis Cluster. A bucket is a 16th of the items, and all keys of a bucket are in
 //! one hash slot, so that one call of a script takes all items of a batch that share a bucket. A Redis that is no Cluster
 //! has one bucket with all items.
 
@@ -6,27 +6,21 @@ use std::fmt;
 
 use crate::domain::ItemId;
 
-/// How many buckets a Redis Cluster has. It never changes: an item's key holds its bucket's tag. Of 256, a node took
-/// 4.7 to 7.0 µs of CPU a vote, of 64 3.4 to 5.5 (10,000 items, batches of 128 to 1,024 votes).
-pub(super) const BUCKETS: u8 = 64;
+/// How many buckets a Redis Cluster has. It never changes: an item's key holds its bucket's tag. The fewer there are, the
+/// fewer calls a batch takes, and the more nodes are without one: docs/decisions/redis/buckets-in-a-cluster.md.
+pub(super) const BUCKETS: u8 = 16;
 /// The hash slots of a Redis Cluster.
 #[cfg(test)]
 const SLOTS: u16 = 16_384;
 
 /// The hash tag of each bucket. Of all tags with two letters or digits, it is the one whose slot is nearest to the middle
-/// of the bucket's 64th of all slots, so that primaries with equally many slots have equally many buckets.
+/// of the bucket's 16th of all slots, so that primaries with equally many slots have equally many buckets.
 const TAGS: [&str; BUCKETS as usize] = [
-    "mm", "I4", "9i", "LY", "8D", "J9", "Bl", "Z5", //
-    "Hb", "kv", "JB", "iV", "YC", "zW", "IO", "xw", //
-    "nC", "MW", "lc", "Ow", "QN", "6R", "9J", "K7", //
-    "KL", "91", "Il", "m5", "HA", "kU", "Ja", "iu", //
-    "Oi", "k0", "MI", "8y", "Ld", "op", "ND", "x1", //
-    "jf", "Ir", "hF", "KR", "ik", "XS", "yg", "Zs", //
-    "LG", "oS", "Ng", "ms", "7B", "Br", "5b", "i3", //
-    "iH", "Xp", "yD", "O1", "jE", "IQ", "he", "Kq", //
+    "u0", "Bh", "dj", "uK", "d2", "Sj", "uh", "dI", //
+    "qM", "St", "Fn", "q6", "F6", "qn", "Wl", "FM", //
 ];
 
-/// A bucket: 0 to 63.
+/// A bucket: 0 to 15.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bucket(u8);
 
@@ -98,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn each_bucket_has_a_slot_in_its_own_64th() {
+    fn each_bucket_has_a_slot_in_its_own_16th() {
         let slots: Vec<u16> = Bucket::first(BUCKETS).map(Bucket::slot).collect();
         let width = SLOTS / u16::from(BUCKETS);
         for (number, slot) in slots.iter().enumerate() {

@@ -10,6 +10,7 @@
 //! - `export`: tables to files, with a login for reports.
 //! - `import`: files to tables, with its own Postgres login, because it can store any vote.
 //! - `outbox`: events, and dead letters to send again.
+//! - `ranges`: splits the ledger, with the login that owns the tables.
 //! - `trail`: administrative acts.
 //! - `watch`: live counts.
 //! - `voiding`: with its own Postgres login, because it can take back any vote.
@@ -27,6 +28,7 @@ mod import;
 mod items;
 mod outbox;
 mod polls;
+mod ranges;
 mod trail;
 mod voiding;
 mod voters;
@@ -42,6 +44,7 @@ pub use import::import;
 pub use items::item;
 pub use outbox::event;
 pub use polls::poll;
+pub use ranges::partition;
 pub use trail::trail;
 pub use voiding::void;
 pub use voters::voter;

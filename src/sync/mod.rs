@@ -27,6 +27,7 @@
 //! - `audit`: proves counts against the ledger.
 //! - `audit_verdict`: what the audit says about an item.
 //! - `rules`: proves what rules store against the ledger.
+//! - `ranges`: makes the next range of the ledger.
 //! - `delete_old_rows`: old idempotency keys and hashes of addresses.
 //! - `deliver_events`: sends events to the webhook.
 //! - `webhook`: one request to it, and when to send the next.
@@ -45,6 +46,7 @@ mod flush;
 mod health;
 mod heartbeat;
 mod jobs;
+mod ranges;
 mod rebuild;
 mod report;
 mod roll_up;

@@ -75,6 +75,10 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
         let (worker, retention) = (worker.clone(), schedule.address_retention);
         async move { worker.keep_deleting(retention).await }
     });
+    tokio::spawn({
+        let worker = worker.clone();
+        async move { worker.keep_adding_ranges().await }
+    });
     // A webhook that hangs holds up nothing else.
     let delivering = tokio::spawn({
         let worker = worker.clone();

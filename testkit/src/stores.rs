@@ -13,7 +13,7 @@ use tally::app;
 use tally::dev::{
     Durability, PrivateCluster, PrivatePostgres, PrivateRedis, PrivateSentinels, usable_folder,
 };
-use tally::ledger::Role;
+use tally::ledger::{OwnerLedger, RANGE_LEAST_IDS, Role};
 use tempfile::TempDir;
 
 /// The password of all private stores, which hold nothing worth protecting.
@@ -23,6 +23,19 @@ pub const DATABASE: &str = "tally";
 /// Names a file of SQL that is run in each [`Stores`] before its test.
 /// `tools/mutants/texts` changes functions that way.
 const CHANGE_VARIABLE: &str = "TALLY_TEST_SQL";
+/// If it is set, the ledger of all tests is in ranges: `make test-in-ranges`.
+const IN_RANGES: &str = "TALLY_TEST_IN_RANGES";
+/// Tests insert rows with a voter into `vote`, as if it were one table. In ranges such a row goes by `vote_of_voter`.
+const ROWS_OF_TESTS: &str = "
+    create function row_of_test() returns trigger language plpgsql as $$
+    begin
+        insert into vote_of_voter select new.*;
+        return null;
+    end $$;
+    drop trigger vote_has_voter_in_vote_of_voter on vote;
+    create trigger vote_has_voter_in_vote_of_voter before insert on vote
+        for each row when (new.voter_id is not null and pg_trigger_depth() = 0)
+        execute function row_of_test()";
 const FOLDER_VARIABLE: &str = "TALLY_TEST_FOLDER";
 /// Connections of a test's own pool.
 const POOL_CONNECTIONS: u32 = 2;
@@ -75,6 +88,14 @@ pub async fn make_template(
     template.start().await?;
     let url = template.create_database(DATABASE).await?;
     app::migrate(&url, "testkit").await?;
+    if std::env::var_os(IN_RANGES).is_some() {
+        let owner = OwnerLedger::new(&url, "testkit")?;
+        owner.partition(RANGE_LEAST_IDS, |_, _| {}).await?;
+        owner.close().await;
+        let pool = owner_pool(&url)?;
+        sqlx::raw_sql(ROWS_OF_TESTS).execute(&pool).await?;
+        pool.close().await;
+    }
     let owner = owner_pool(&url)?;
     for statement in settings {
         sqlx::raw_sql(statement).execute(&owner).await?;
@@ -333,12 +354,23 @@ impl Watched {
 /// one test process make it.
 async fn kept_template() -> anyhow::Result<PrivatePostgres> {
     // Mutation testing of migrations uses templates of its own.
-    let name = std::env::var("TALLY_TEST_TEMPLATE").unwrap_or_else(|_| "template".to_owned());
+    let name = std::env::var("TALLY_TEST_TEMPLATE").unwrap_or_else(|_| {
+        let is_in_ranges = std::env::var_os(IN_RANGES).is_some();
+        if is_in_ranges {
+            "template-in-ranges"
+        } else {
+            "template"
+        }
+        .to_owned()
+    });
     let folder = folder(&format!("tmp/{name}"))?;
     let lock = File::create(folder.join("lock"))?;
     lock.lock()?;
     let (postgres, done) = (folder.join("postgres"), folder.join("done"));
-    let made_of = migrations()?;
+    let mut made_of = migrations()?;
+    if std::env::var_os(IN_RANGES).is_some() {
+        made_of += ROWS_OF_TESTS;
+    }
     if std::fs::read_to_string(&done).is_ok_and(|text| text == made_of) {
         return PrivatePostgres::new(&postgres, SECRET, Durability::ProcessOnly);
     }

@@ -37,8 +37,8 @@ const MOVED_KEYS: usize = 10;
 const MOVED_AT_ONCE: usize = 10_000;
 /// Keys that the step of a broken move takes: of a bucket's counters, most are left.
 const MOVED_KEYS_OF_A_FEW: usize = 4;
-/// The hash slots of some buckets, whose tags are `mm`, `I4`, `kv`, `Ja`, `iu` and `Kq`.
-const SLOTS: [u16; 6] = [125, 387, 2433, 7808, 8064, 16_256];
+/// The hash slots of some buckets, whose tags are `u0`, `Bh`, `d2`, `dI`, `St` and `FM`.
+const SLOTS: [u16; 6] = [511, 1536, 4607, 7683, 9727, 15_875];
 
 /// Ends all clients' connections but the one that says it.
 const CUT: [&str; 4] = ["CLIENT", "KILL", "TYPE", "normal"];

@@ -73,6 +73,7 @@ fn row(workload: &str, system: System, round: usize, rate: f64) -> Row {
         connections: 256,
         servers: 1,
         ledger_rows: 0,
+        in_ranges: false,
         votes_per_request: 1,
         sync_delay_ms: 0.0,
         votes: 1000,

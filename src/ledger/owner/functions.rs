@@ -15,7 +15,7 @@ macro_rules! functions {
 /// whose body is no text (`return …`): when Postgres creates it, it looks up what the body calls.
 /// Functions that only servers of the last release call stand at the end, under `Former`
 /// (migrations/README.md).
-const FUNCTIONS: [(&str, &str); 49] = functions![
+const FUNCTIONS: [(&str, &str); 54] = functions![
     "search_text",
     "search_vector",
     "search_query",
@@ -30,6 +30,11 @@ const FUNCTIONS: [(&str, &str); 49] = functions![
     "writer_connection_knows_rules",
     "refuse_change_of_trail",
     "vote_ids_are_new",
+    "copy_rights",
+    "vote_of_voter_is_copied",
+    "begin_ranges",
+    "enter_ranges",
+    "add_ranges",
     "decide_votes",
     "cast_votes",
     "poll_is_final",

@@ -4,10 +4,12 @@
 mod apply;
 mod functions;
 mod private;
+mod ranges;
 mod reports;
 mod roles;
 
 pub use private::{create_database, create_logins};
+pub use ranges::{Partitioned, RANGE_LEAST_IDS};
 pub use roles::{Role, Roles};
 
 use reports::Reports;

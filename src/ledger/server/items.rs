@@ -123,10 +123,10 @@ impl ServerLedger {
     /// `None`: the voter has never voted on the item.
     pub async fn last_vote(&self, item: ItemId, voter: &VoterId) -> Result<Option<StoredVote>, LedgerError> {
         let row = sqlx::query!(
-            "select id, value, change_number, number from vote
-             where item_id = $1 and voter_id = $2
-             order by item_id desc, voter_id desc, change_number desc
-             limit 1",
+            r#"select id as "id!", value as "value!", change_number as "change_number!", number from vote_of_voter
+               where item_id = $1 and voter_id = $2
+               order by item_id desc, voter_id desc, change_number desc
+               limit 1"#,
             item.get(),
             voter.as_str()
         )

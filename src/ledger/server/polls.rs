@@ -181,9 +181,9 @@ impl ServerLedger {
     /// The choices that this voter holds in a poll, in order.
     pub async fn selection(&self, poll: PollId, voter: &VoterId) -> Result<Vec<ItemId>, LedgerError> {
         let items = sqlx::query_scalar!(
-            r#"select last.item_id from (
+            r#"select last.item_id as "item_id!" from (
                    select distinct on (item_id) item_id, change_number
-                   from vote where poll_id = $1 and voter_id = $2
+                   from vote_of_voter where poll_id = $1 and voter_id = $2
                    order by item_id desc, change_number desc
                ) as last
                where last.change_number % 2 = 0

@@ -50,7 +50,7 @@ select current_setting('server_version_num')::int                          as "v
        (select count(*) from pg_locks
         where granted and locktype = 'relation'
           and database = (select oid from pg_database where datname = current_database()) and mode in ('AccessExclusiveLock', 'ExclusiveLock')
-          and relation in ('vote'::regclass, 'vote_api_key'::regclass, 'vote_address'::regclass, 'item'::regclass,
+          and relation in ('vote'::regclass, 'vote_of_voter'::regclass, 'vote_api_key'::regclass, 'vote_address'::regclass, 'item'::regclass,
                            'audited_count'::regclass, 'watermark'::regclass))
                                                                            as "table_locks!",
        (select age(datfrozenxid)::bigint from pg_database where datname = current_database())
@@ -78,4 +78,9 @@ select current_setting('server_version_num')::int                          as "v
        (select (details ->> 'wrong_items')::bigint from job_run
         where job = 'audit' and outcome = 'done' order by fencing_number desc limit 1) as wrong_items,
        greatest((select last_value from vote_id_seq) - (select vote_id from watermark), 0) as "watermark_lag!",
+       -- A worker makes the next range when fewer ids are left than a range has.
+       (select newest.end_vote_id - drawn.last_value
+        from (select end_vote_id, next_ids from vote_range order by number desc limit 1) as newest, vote_id_seq as drawn
+        where newest.end_vote_id - drawn.last_value < newest.next_ids / 10 * 9)
+                                                                           as late_range_ids,
        (select coalesce(sum(vote_total), 0)::bigint from loss)             as "lost_votes!"

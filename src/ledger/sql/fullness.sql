@@ -13,7 +13,7 @@ left join place on place.item_id = item.id
 -- The voter's last change on the item.
 left join lateral (
     select one.change_number
-    from vote as one
+    from vote_of_voter as one
     where one.item_id = given.item and one.voter_id = given.voter
     order by one.item_id desc, one.voter_id desc, one.change_number desc
     limit 1

@@ -5,7 +5,7 @@ select held.item_id as "item_id!", held.id as "id!", held.value as "value!", hel
 from (
     select last.* from unnest($2::bigint[]) as item (id) cross join lateral (
         select vote.item_id, vote.id, vote.value, vote.number, vote.poll_id, vote.change_number
-        from vote
+        from vote_of_voter as vote
         where vote.item_id = item.id and vote.voter_id = $1
         order by vote.item_id desc, vote.voter_id desc, vote.change_number desc
         limit 1
@@ -14,7 +14,7 @@ from (
     union
     select * from (
         select distinct on (vote.item_id) vote.item_id, vote.id, vote.value, vote.number, vote.poll_id, vote.change_number
-        from vote
+        from vote_of_voter as vote
         where vote.poll_id = any($3) and vote.voter_id = $1
         order by vote.item_id desc, vote.change_number desc
     ) as of_polls

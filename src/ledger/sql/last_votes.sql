@@ -11,7 +11,7 @@ select given.position as "position!", last.id as "id!", last.value as "value!",
 from unnest($1::bigint[], $2::text[]) with ordinality as given (item_id, voter_id, position)
 cross join lateral (
     select vote.id, vote.value, vote.change_number
-    from vote
+    from vote_of_voter as vote
     where vote.item_id = given.item_id
       and vote.voter_id = given.voter_id
     -- This order makes it one index lookup for each vote: backwards in vote_once.

@@ -62,6 +62,8 @@ pub struct PostgresFacts {
     pub audit_age: Option<Duration>,
     pub wrong_items: Option<i64>,
     pub watermark_lag: i64,
+    /// How many vote ids are left, if the ledger's next range should be there by now.
+    pub late_range_ids: Option<i64>,
     pub lost_votes: i64,
 }
 
@@ -130,6 +132,7 @@ impl WorkerLedger {
             audit_age: row.audit_age.map(duration),
             wrong_items: row.wrong_items,
             watermark_lag: row.watermark_lag,
+            late_range_ids: row.late_range_ids,
             lost_votes: row.lost_votes,
         })
     }

@@ -10,6 +10,7 @@ mod heartbeat;
 mod incarnation;
 mod jobs;
 mod open_transactions;
+mod ranges;
 mod roll_up;
 mod rules;
 mod save_counts;

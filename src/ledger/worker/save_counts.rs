@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use super::WorkerLedger;
 use crate::domain::{CountDelta, CountToSave, ExactCount, ItemId, Revision};
 use crate::ledger::error::{is_deadlock, is_lock_timeout};
+use crate::ledger::pool::InUse;
 use crate::ledger::{LedgerError, Overtaken};
 
 /// The most tries of a statement that ends in a deadlock.
@@ -105,8 +106,14 @@ impl WorkerLedger {
         let downs: Vec<i64> = counts.iter().map(|one| one.count.downs).collect();
         let revisions: Vec<i64> = counts.iter().map(|one| one.revision.micros()).collect();
         if self.has_locked_rows.load(Ordering::Relaxed) {
-            return self.save_unlocked(&ids, &values, &downs, &revisions, epoch).await;
+            let mut connection = self.database.pool.acquire().await?;
+            return self
+                .save_unlocked(&mut connection, &ids, &values, &downs, &revisions, epoch)
+                .await;
         }
+        // One connection: Postgres sends the error of a statement before it lets its locks go, so over another one
+        // the rows of the statement that failed could look as if someone else had locked them.
+        let mut connection = self.database.pool.acquire().await?;
         let mut tries = 1;
         let saved = loop {
             let saved = sqlx::query_file!(
@@ -117,7 +124,7 @@ impl WorkerLedger {
                 epoch.0,
                 &downs
             )
-            .fetch_one(&self.database.pool)
+            .fetch_one(&mut connection)
             .await;
             match saved {
                 Ok(saved) => break saved,
@@ -128,7 +135,9 @@ impl WorkerLedger {
                     tries += 1;
                 }
                 Err(error) if is_lock_timeout(&error) => {
-                    return self.save_unlocked(&ids, &values, &downs, &revisions, epoch).await;
+                    return self
+                        .save_unlocked(&mut connection, &ids, &values, &downs, &revisions, epoch)
+                        .await;
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -147,6 +156,7 @@ impl WorkerLedger {
     /// Saves the counts of items whose rows nobody else has locked.
     async fn save_unlocked(
         &self,
+        connection: &mut InUse,
         ids: &[i64],
         counts: &[i64],
         downs: &[i64],
@@ -161,7 +171,7 @@ impl WorkerLedger {
             epoch.0,
             downs
         )
-        .fetch_one(&self.database.pool)
+        .fetch_one(connection)
         .await?;
         if !saved.is_current {
             return Err(LedgerError::Overtaken(Overtaken::EpochEnded));

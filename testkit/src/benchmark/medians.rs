@@ -29,8 +29,12 @@ fn case_name(which: Which) -> String {
         } => format!("{title}, {} a request", which.votes_per_request),
         Which {
             ledger_rows: 1_000_000..,
+            in_ranges,
             ..
-        } => format!("{title}, {} M rows", which.ledger_rows / 1_000_000),
+        } => {
+            let layout = if in_ranges { " in ranges" } else { "" };
+            format!("{title}, {} M rows{layout}", which.ledger_rows / 1_000_000)
+        }
         _ => title,
     }
 }

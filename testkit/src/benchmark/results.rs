@@ -62,6 +62,7 @@ pub struct Which {
     pub system: System,
     /// The rows in its ledger at the start.
     pub ledger_rows: i64,
+    pub in_ranges: bool,
     pub votes_per_request: usize,
     pub topology: Topology,
 }
@@ -71,6 +72,7 @@ impl Which {
         Self {
             system: row.system,
             ledger_rows: row.ledger_rows,
+            in_ranges: row.in_ranges,
             votes_per_request: row.votes_per_request,
             topology: row.topology,
         }

@@ -17,6 +17,9 @@ pub struct Row {
     pub connections: usize,
     pub servers: usize,
     pub ledger_rows: i64,
+    /// Whether the ledger is in ranges.
+    #[serde(default)]
+    pub in_ranges: bool,
     /// How many votes a request has. More than 1: the request is a batch.
     pub votes_per_request: usize,
     pub sync_delay_ms: f64,

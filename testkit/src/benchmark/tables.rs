@@ -213,6 +213,7 @@ pub fn variants(cases: &[Which]) -> Vec<Which> {
         variants.push(Which {
             system: Tally,
             ledger_rows: 0,
+            in_ranges: false,
             votes_per_request: 1,
             topology: Topology::Single,
         });
@@ -232,8 +233,12 @@ fn suffix(variant: Which) -> String {
         } => format!("; {} a request", variant.votes_per_request),
         Which {
             ledger_rows: 1_000_000..,
+            in_ranges,
             ..
-        } => format!("; {} million rows", variant.ledger_rows / 1_000_000),
+        } => {
+            let layout = if in_ranges { " in ranges" } else { "" };
+            format!("; {} million rows{layout}", variant.ledger_rows / 1_000_000)
+        }
         _ => String::new(),
     }
 }

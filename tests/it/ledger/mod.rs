@@ -7,6 +7,7 @@ mod counts;
 mod exact_counts;
 mod killed_roll_ups;
 mod plans;
+mod ranges;
 mod retries;
 mod roles;
 mod roll_ups;

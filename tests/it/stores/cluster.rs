@@ -237,8 +237,8 @@ impl Clustered {
     }
 }
 
-/// The slot of the bucket of items 1, 65, …, whose tag is I4.
-const SLOT: u16 = 387;
+/// The slot of the bucket of items 1, 17, …, whose tag is Bh.
+const SLOT: u16 = 1536;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn votes_are_counted_by_all_nodes_of_a_redis_cluster_and_saved() {

@@ -63,15 +63,17 @@ tally_server search_query: execute
 tally_server search_text: execute
 tally_server search_vector: execute
 tally_server use_api_key: execute
-tally_server vote: insert (id, item_id, value, voter_id), select (id, item_id, created_at, value, change_number, voter_id, poll_id, number)
+tally_server vote: insert (id, item_id, value), select (id, item_id, created_at, value, change_number, voter_id, poll_id, number)
 tally_server vote_address: insert (vote_id, address_hash)
 tally_server vote_api_key: insert (block, api_key_id, vote_ids), select
 tally_server vote_id_seq: select, usage
 tally_server vote_ids_are_new: execute
+tally_server vote_of_voter: insert (id, item_id, value, voter_id), select (id, item_id, created_at, value, change_number, voter_id, poll_id, number)
 tally_server watermark: select (vote_id, reached_at)
 tally_server worker: select
 tally_server writer_connection: insert (name, counted_vote_id, knows_rules), select (name, counted_vote_id, knows_rules), update (counted_vote_id)
 tally_worker _sqlx_migrations: select (version, checksum)
+tally_worker add_ranges: execute
 tally_worker archive: select (dropped_total)
 tally_worker audited_count: insert, select, update (vote_count, down_count)
 tally_worker broken_changes: execute
@@ -102,6 +104,7 @@ tally_worker voiding: select (id, created_at, address_hashes), update (address_h
 tally_worker vote: select (id, item_id, created_at, value, change_number)
 tally_worker vote_address: delete, select (vote_id, noted_at)
 tally_worker vote_id_seq: select
+tally_worker vote_range: select
 tally_worker vote_time: insert, select, update
 tally_worker want_events: execute
 tally_worker watermark: select (vote_id, vote_total, saved_vote_id, reached_at), update (vote_id, vote_total, saved_vote_id, reached_at)
@@ -144,6 +147,7 @@ tally_operator vote_address: select
 tally_operator vote_api_key: select
 tally_operator vote_id_seq: select, usage
 tally_operator vote_ids_are_new: execute
+tally_operator vote_of_voter: select
 tally_operator votes_to_void: execute
 tally_operator voter_edit: select
 tally_operator watermark: select (vote_id, saved_vote_id, reached_at)
@@ -168,6 +172,8 @@ tally_report voided: select
 tally_report voiding: select (id, voter_id, item_id, cast_from, cast_until, reason, created_at, until_vote_id, done_vote_id, undone_vote_id, api_key_id)
 tally_report vote: select
 tally_report vote_api_key: select
+tally_report vote_of_voter: select
+tally_report vote_range: select
 tally_report vote_time: select
 tally_report watermark: select (vote_id, vote_total, reached_at)
 ";

@@ -58,6 +58,11 @@ with tables as (
            format('alter table %I add constraint %I %s;', relname, conname, pg_get_constraintdef(pg_constraint.oid, true))
     from tables join pg_constraint on conrelid = tables.oid and contype = 'f'
     union all
+    select 2, '', 3, '', E'\n-- Views.'
+    union all
+    select 2, relname, 4, '', format(E'create view %I as\n%s', relname, pg_get_viewdef(oid, true))
+    from pg_class where relnamespace = current_schema()::regnamespace and relkind = 'v'
+    union all
     select 3, '', 1, '', E'\n-- Functions: their texts are in functions/.'
     union all
     select 3, proname, 2, pg_get_function_identity_arguments(pg_proc.oid),

@@ -175,7 +175,7 @@ async fn a_repeat_of_a_vote_that_cannot_be_read_is_not_stored() {
     let item = tally.item("x").await;
     assert_eq!(tally.vote(item, "ada").await.0, StatusCode::CREATED);
     // Only the search for the first vote reads this column.
-    execute(&tally, "revoke select (value) on vote from tally_server").await;
+    execute(&tally, "revoke select (value) on vote_of_voter from tally_server").await;
     assert_refused(
         &tally,
         &tally.vote(item, "ada").await,
@@ -183,7 +183,7 @@ async fn a_repeat_of_a_vote_that_cannot_be_read_is_not_stored() {
         "no",
     )
     .await;
-    execute(&tally, "grant select (value) on vote to tally_server").await;
+    execute(&tally, "grant select (value) on vote_of_voter to tally_server").await;
     assert_counts_once(&tally, item, "ada").await;
 }
 

@@ -1,0 +1,82 @@
+-- Begins to split the ledger into ranges of ids: makes the empty table that `vote` becomes, its second range, and the
+-- table that `vote_of_voter` becomes. What an earlier try has left is made again. Votes go on. Nothing reads these
+-- tables before enter_ranges.
+--
+-- p_range_ids: how many ids a range has.
+-- Returns the first id behind the first range, which is `vote` as it is; null: the ledger is in ranges.
+-- Raises feature_not_supported, with what to do, if something depends on `vote` that cannot follow it.
+-- Called by `tally migrate --partition`. Locks: `vote` against everything, for a moment.
+create or replace function begin_ranges(p_range_ids bigint) returns bigint
+language plpgsql as $$
+declare
+    -- The range must not end while votes go on: half of it is left for that.
+    margin constant bigint := greatest(p_range_ids, 1000000);
+    last constant bigint := (select case when is_called then last_value else last_value - 1 end from vote_id_seq);
+    lowest constant bigint := (select coalesce(cell, 0)::bigint << 40 from identity);
+    first_end constant bigint := lowest + ((last - lowest + margin) / p_range_ids + 1) * p_range_ids;
+    one record;
+begin
+    if exists (select from vote_range) then
+        return null;
+    end if;
+    for one in
+        select format('the materialized view %s reads vote: drop it, and make it again afterwards', pg_rewrite.ev_class::regclass) as fault
+        from pg_depend
+        join pg_rewrite on pg_rewrite.oid = pg_depend.objid
+        join pg_class on pg_class.oid = pg_rewrite.ev_class and pg_class.relkind = 'm'
+        where pg_depend.classid = 'pg_rewrite'::regclass
+          and pg_depend.refobjid in ('vote'::regclass, 'vote_of_voter'::regclass)
+        union
+        select format('the foreign key %I of %s refers to vote: drop it', conname, conrelid::regclass)
+        from pg_constraint where confrelid = 'vote'::regclass
+        union
+        select format('the publication %I has vote: take it out, and add it again afterwards', pubname)
+        from pg_publication_rel join pg_publication on pg_publication.oid = prpubid where prrelid = 'vote'::regclass
+        union
+        select format('the table %s inherits from vote: alter table %s no inherit vote', inhrelid::regclass, inhrelid::regclass)
+        from pg_inherits where inhparent = 'vote'::regclass
+        order by 1
+    loop
+        raise exception '%', one.fault using errcode = 'feature_not_supported';
+    end loop;
+
+    drop table if exists vote_in_ranges, vote_of_voter_filled;
+    alter table vote drop constraint if exists vote_is_first_range;
+    -- The default of `id` follows in enter_ranges: until then its sequence is the identity of `vote`.
+    create table vote_in_ranges (
+        like vote including constraints including comments including defaults including storage
+    ) partition by range (id);
+    alter table vote_in_ranges add constraint vote_in_ranges_pkey primary key (id);
+    create index vote_in_ranges_change on vote_in_ranges (id) where change_number > 0;
+    create index vote_in_ranges_poll on vote_in_ranges (poll_id, voter_id, item_id, change_number) where poll_id is not null;
+    -- Postgres gives the trigger of a row to each range. A trigger of a statement looks at the table that the
+    -- statement names.
+    create trigger vote_changes_only_its_voter
+        before update on vote_in_ranges
+        for each row execute function vote_is_append_only();
+    create trigger vote_has_voter_in_vote_of_voter
+        before insert on vote_in_ranges
+        for each row when (new.voter_id is not null and pg_trigger_depth() = 0)
+        execute function vote_of_voter_is_copied();
+    create trigger vote_is_append_only
+        before truncate on vote_in_ranges
+        for each statement execute function vote_is_append_only();
+    create trigger vote_is_archived_first
+        after delete on vote_in_ranges referencing old table as gone
+        for each statement execute function vote_is_archived_first();
+
+    -- As wide as a row of `vote`, so that what a voter holds is read here alone.
+    create table vote_of_voter_filled (
+        like vote including constraints including comments including defaults including storage
+    ) with (autovacuum_vacuum_insert_scale_factor = 0.05);
+    alter table vote_of_voter_filled alter voter_id set not null;
+
+    -- The same rights as on the tables whose places they take.
+    perform copy_rights('vote', 'vote_in_ranges'), copy_rights('vote_of_voter', 'vote_of_voter_filled');
+
+    -- Postgres reads no row of `vote` to attach it once this is known of all of them.
+    execute format('alter table vote add constraint vote_is_first_range check (id < %s) not valid', first_end);
+    return first_end;
+end $$;
+
+revoke execute on function begin_ranges from public;

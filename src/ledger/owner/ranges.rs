@@ -1,0 +1,195 @@
+//! Splits the ledger into ranges of ids, while votes go on.
+//!
+//! `vote` becomes a partitioned table, and the table that it was its first range. `vote_of_voter`, which was a view of
+//! the rows with a voter, becomes a table with these rows: a voter's vote is unique in it over all ranges.
+
+use std::time::Duration;
+
+use serde_json::json;
+use sqlx::postgres::{PgConnection, PgRow};
+use sqlx::{Connection as _, Executor as _, Row as _};
+use tokio::time::sleep;
+
+use super::OwnerLedger;
+use crate::domain::{ActKind, NewAct};
+use crate::ledger::error::{is_deadlock, is_lock_timeout};
+use crate::ledger::safe_vote_id::safe_vote_id;
+use crate::ledger::{LedgerError, trail};
+
+/// How many ids a range has at least.
+pub const RANGE_LEAST_IDS: i64 = 10_000;
+/// Ids whose rows one statement copies.
+const FILL_LIMIT_IDS: i64 = 1_000_000;
+/// Ids whose rows are copied while `vote` is locked, at the most.
+const TAIL_LIMIT_IDS: i64 = 1_000;
+/// How long a lock on `vote` is waited for. Votes wait behind it meanwhile.
+const LOCK_WAIT: Duration = Duration::from_millis(50);
+/// The time between two tries to get the lock.
+const LOCK_EVERY: Duration = Duration::from_millis(250);
+/// The most tries to get the lock: about a minute.
+const LOCK_LIMIT_TRIES: u32 = 200;
+
+/// Edits of voters change rows that are copied meanwhile, and take this lock. So they wait.
+const HOLD_EDITS: &str = "select pg_advisory_lock_shared(7416153283)";
+const FILL: &str = "insert into vote_of_voter_filled (id, item_id, created_at, value, change_number, voter_id, poll_id, number)
+                    select id, item_id, created_at, value, change_number, voter_id, poll_id, number
+                    from vote where id > $1 and id <= $2 and voter_id is not null";
+/// Once most rows are there: an index is made faster than it is kept.
+const INDEX: &str = "alter table vote_of_voter_filled add constraint vote_of_voter_filled_pkey primary key (id);
+                     create unique index vote_of_voter_once on vote_of_voter_filled (item_id, voter_id, change_number)
+                         where voter_id is not null;
+                     create index vote_of_voter_in_poll on vote_of_voter_filled (poll_id, voter_id, item_id, change_number)
+                         where poll_id is not null";
+/// Leaves the ledger as it was.
+const GIVE_UP: &str = "drop table if exists vote_in_ranges, vote_of_voter_filled;
+                       alter table vote drop constraint if exists vote_is_first_range";
+
+/// What splitting the ledger came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Partitioned {
+    /// It was in ranges before.
+    Already,
+    /// It is in ranges now.
+    Done {
+        /// How many ids a range has.
+        range_ids: i64,
+        /// How long votes were locked out.
+        locked: Duration,
+    },
+}
+
+impl OwnerLedger {
+    /// Splits the ledger into ranges of this many ids, unless it is in ranges. Votes go on; edits of voters wait.
+    /// `progress` hears up to which id the rows are copied, and which is the last. If it breaks off, everything is as
+    /// it was, and the next call begins again.
+    ///
+    /// # Errors
+    /// When something depends on `vote` that cannot follow it; when others hold locks on `vote` for longer than
+    /// about a minute, as a report or a backup may; when Postgres is unavailable.
+    pub async fn partition(
+        &self,
+        range_ids: i64,
+        progress: impl Fn(i64, i64),
+    ) -> Result<Partitioned, LedgerError> {
+        let mut connection = self.database.pool.unlimited().await.acquire().await?.detach();
+        // Copies, and indexes of all rows, take as long as they take.
+        connection.execute("set statement_timeout = 0").await?;
+        connection.execute(HOLD_EDITS).await?;
+        let range_ids = range_ids.max(RANGE_LEAST_IDS);
+        let done = self.split(&mut connection, range_ids, progress).await;
+        if done.is_err() {
+            // Whatever it met may be over. If this fails, workers lift the limit in time.
+            if let Err(error) = when_free(&mut connection, GIVE_UP, &[]).await {
+                tracing::warn!(%error, "what was prepared to split the ledger is still there: say tally migrate --partition again");
+            }
+        }
+        let _ = connection.close().await;
+        done
+    }
+
+    async fn split(
+        &self,
+        connection: &mut PgConnection,
+        range_ids: i64,
+        progress: impl Fn(i64, i64),
+    ) -> Result<Partitioned, LedgerError> {
+        let begun = when_free(connection, "select begin_ranges($1)", &[range_ids]).await?;
+        if begun.try_get::<Option<i64>, _>(0)?.is_none() {
+            return Ok(Partitioned::Already);
+        }
+        connection
+            .execute("alter table vote validate constraint vote_is_first_range")
+            .await?;
+        let mut filled = self.fill(connection, 0, &progress).await?;
+        connection.execute(INDEX).await?;
+        let locked = loop {
+            filled = self.fill(connection, filled, &progress).await?;
+            let entered = when_free(
+                connection,
+                "select is_done, locked_micros from enter_ranges($1, $2, $3)",
+                &[range_ids, filled, TAIL_LIMIT_IDS],
+            )
+            .await?;
+            if entered.try_get("is_done")? {
+                break Duration::from_micros(entered.try_get::<i64, _>("locked_micros")?.unsigned_abs());
+            }
+        };
+        connection.execute("select add_ranges()").await?;
+        // Nothing else looks at what all ranges have in common.
+        connection.execute("analyze vote, vote_of_voter").await?;
+        let act = NewAct::with(ActKind::Migrate, &self.tool).details(json!({ "range_ids": range_ids }));
+        trail::note(&self.database.pool, &act, None).await?;
+        Ok(Partitioned::Done { range_ids, locked })
+    }
+
+    /// Copies the rows with a voter behind this id, as far as all votes are decided. Returns up to which id.
+    async fn fill(
+        &self,
+        connection: &mut PgConnection,
+        after: i64,
+        progress: &impl Fn(i64, i64),
+    ) -> Result<i64, LedgerError> {
+        let (safe, _) = safe_vote_id(&self.database.pool).await?;
+        let until = safe.get();
+        let mut filled = after;
+        while filled < until {
+            // The ids of a cell, or those behind a sequence that was set ahead, begin far from 0.
+            let next: Option<i64> = sqlx::query_scalar("select min(id) from vote where id > $1")
+                .bind(filled)
+                .fetch_one(&mut *connection)
+                .await?;
+            let from = next.map_or(until, |next| (next - 1).min(until));
+            let to = from.saturating_add(FILL_LIMIT_IDS).min(until);
+            sqlx::query(FILL)
+                .bind(from)
+                .bind(to)
+                .execute(&mut *connection)
+                .await?;
+            filled = to;
+            progress(filled, until);
+        }
+        Ok(filled)
+    }
+}
+
+/// Runs a statement that locks `vote` against everything. It waits [`LOCK_WAIT`] for the lock, and is tried again
+/// then. Of several statements without values, all are run in one transaction.
+async fn when_free(
+    connection: &mut PgConnection,
+    sql: &'static str,
+    values: &[i64],
+) -> Result<PgRow, LedgerError> {
+    let mut tries = 1;
+    loop {
+        let error = match locking(connection, sql, values).await {
+            Ok(row) => return Ok(row),
+            Err(error) => error,
+        };
+        if tries >= LOCK_LIMIT_TRIES || !is_lock_timeout(&error) && !is_deadlock(&error) {
+            return Err(error.into());
+        }
+        tries += 1;
+        sleep(LOCK_EVERY).await;
+    }
+}
+
+async fn locking(
+    connection: &mut PgConnection,
+    sql: &'static str,
+    values: &[i64],
+) -> Result<PgRow, sqlx::Error> {
+    let mut transaction = connection.begin().await?;
+    let wait = format!("set local lock_timeout = {}", LOCK_WAIT.as_millis());
+    transaction.execute(wait.as_str()).await?;
+    let row = if values.is_empty() {
+        transaction.execute(sql).await?;
+        transaction.fetch_one("select true").await?
+    } else {
+        let query = values
+            .iter()
+            .fold(sqlx::query(sql), |query, value| query.bind(*value));
+        query.fetch_one(&mut *transaction).await?
+    };
+    transaction.commit().await?;
+    Ok(row)
+}

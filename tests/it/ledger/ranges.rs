@@ -1,0 +1,389 @@
+//! A ledger that is split into ranges of ids.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use reqwest::{Method, StatusCode};
+use serde_json::json;
+use sqlx::PgPool;
+use tally::domain::ItemId;
+use tally::ledger::{OwnerLedger, Partitioned, RANGE_LEAST_IDS};
+
+use crate::helpers::programs::{TALLY, command, operator, run, text};
+use crate::helpers::tally::Tally;
+use crate::rules::assert_rules_hold;
+use crate::rules::voiding::void;
+
+/// Splits the ledger, unless all tests have one in ranges.
+async fn split(tally: &Tally) {
+    let owner = OwnerLedger::new(&tally.stores.database_url, "test").expect("a URL");
+    let done = owner
+        .partition(RANGE_LEAST_IDS, |_, _| {})
+        .await
+        .expect("a split");
+    assert!(matches!(done, Partitioned::Done { .. }), "{done:?}");
+    assert_eq!(
+        owner
+            .partition(RANGE_LEAST_IDS, |_, _| {})
+            .await
+            .expect("an answer"),
+        Partitioned::Already
+    );
+}
+
+/// The first id behind the last range.
+async fn end(pool: &PgPool) -> i64 {
+    sqlx::query_scalar("select max(end_vote_id) from vote_range")
+        .fetch_one(pool)
+        .await
+        .expect("ranges")
+}
+
+/// The next vote gets the id behind this one.
+async fn draw(pool: &PgPool, id: i64) {
+    sqlx::query("select setval('vote_id_seq', $1)")
+        .bind(id)
+        .execute(pool)
+        .await
+        .expect("the owner may");
+}
+
+/// The tables that have rows of votes, each once.
+async fn tables(pool: &PgPool) -> Vec<String> {
+    sqlx::query_scalar("select distinct tableoid::regclass::text from vote order by 1")
+        .fetch_all(pool)
+        .await
+        .expect("Postgres answers")
+}
+
+/// Rows of voters that are in one of the two tables alone, or differ.
+async fn differences(pool: &PgPool) -> i64 {
+    sqlx::query_scalar(
+        "select count(*)
+         from (select * from vote where voter_id is not null) as one full join vote_of_voter as other on other.id = one.id
+         where (one.item_id, one.created_at, one.value, one.change_number, one.voter_id, one.poll_id, one.number)
+             is distinct from (other.item_id, other.created_at, other.value, other.change_number, other.voter_id,
+                               other.poll_id, other.number)",
+    )
+    .fetch_one(pool)
+    .await
+    .expect("Postgres answers")
+}
+
+async fn number(pool: &PgPool, query: &str) -> i64 {
+    sqlx::query_scalar(query)
+        .fetch_one(pool)
+        .await
+        .expect("Postgres answers")
+}
+
+/// Votes, changes and retractions of a few voters and of nobody, until it is to end.
+/// Returns how many rows were acknowledged as new.
+async fn vote_at_random(tally: Arc<Tally>, items: Vec<ItemId>, seed: u64, ends: Arc<AtomicBool>) -> usize {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut created = 0;
+    while !ends.load(Ordering::Relaxed) {
+        let item = items[random.random_range(0..items.len())];
+        let voter = format!("voter{}", random.random_range(0..40));
+        let of_voter = format!("/v1/items/{item}/votes/{voter}");
+        let value = if random.random_bool(0.5) { 1 } else { -1 };
+        let (method, path, body) = match random.random_range(0..6) {
+            0 | 1 => (Method::POST, format!("/v1/items/{item}/votes"), Some(json!({}))),
+            2 | 3 => (
+                Method::POST,
+                format!("/v1/items/{item}/votes"),
+                Some(json!({ "voter_id": voter })),
+            ),
+            4 => (Method::PUT, of_voter, Some(json!({ "value": value }))),
+            _ => (Method::DELETE, of_voter, None),
+        };
+        let (status, said) = tally.send(method, &path, body.as_ref()).await;
+        assert!(status.is_success(), "{path}: {status} {said}");
+        created += usize::from(status == StatusCode::CREATED);
+    }
+    created
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_ledger_is_split_under_votes_and_none_is_refused_lost_or_counted_twice() {
+    let tally = Arc::new(Tally::start().await);
+    let mut items = Vec::new();
+    for _ in 0..3 {
+        items.push(tally.item("x").await);
+    }
+    items.push(tally.item_with(json!({ "numbered": true })).await);
+    let ends = Arc::new(AtomicBool::new(false));
+    let voting: Vec<_> = (0..4)
+        .map(|seed| tokio::spawn(vote_at_random(tally.clone(), items.clone(), seed, ends.clone())))
+        .collect();
+    let rows = "select count(*) from vote";
+    crate::helpers::eventually("there are votes", async || {
+        (number(&tally.pool, rows).await > 200).then_some(())
+    })
+    .await;
+
+    let mut migrating = command(TALLY, None);
+    migrating
+        .env("DATABASE_URL", &tally.stores.database_url)
+        .args(["migrate", "--partition", "10000"]);
+    let done = run(migrating).await;
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    assert!(
+        text(&done.stdout).contains("in ranges of 10000 ids"),
+        "{}",
+        text(&done.stdout)
+    );
+    let split_at = number(&tally.pool, rows).await;
+    crate::helpers::eventually("votes go on", async || {
+        (number(&tally.pool, rows).await > split_at + 200).then_some(())
+    })
+    .await;
+    ends.store(true, Ordering::Relaxed);
+    let mut created = 0;
+    for task in voting {
+        created += task.await.expect("no vote is refused");
+    }
+    assert!(created > 0);
+    for item in items {
+        tally.assert_exact_when_quiescent(item).await;
+    }
+    assert_eq!(differences(&tally.pool).await, 0);
+    assert_rules_hold(&tally.pool).await;
+    let audit = tally
+        .worker()
+        .audit(tally::sync::Repair::No)
+        .await
+        .expect("an audit");
+    assert_eq!(audit.wrong_items, 0);
+    // Reports of before read all ranges.
+    assert_eq!(
+        number(&tally.pool, "select count(*) from report.votes").await,
+        number(&tally.pool, rows).await
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_voters_vote_is_one_over_all_ranges_and_changes_of_it_may_lie_in_others() {
+    let tally = Tally::start().await;
+    let plain = tally.item("x").await;
+    let limited = tally.item_with(json!({ "max_votes": 3, "numbered": true })).await;
+    let (_, poll) = tally
+        .post("/v1/polls", &json!({ "title": "x", "choices": ["a", "b"] }))
+        .await;
+    let choices: Vec<ItemId> = (0..2)
+        .filter_map(|at| poll["choices"][at]["item_id"].as_i64().and_then(ItemId::new))
+        .collect();
+    let all = [plain, limited, choices[0]];
+    for item in all {
+        for voter in ["ada", "bob"] {
+            assert_eq!(tally.vote(item, voter).await.0, StatusCode::CREATED);
+        }
+    }
+    split(&tally).await;
+    draw(&tally.pool, end(&tally.pool).await - 1).await;
+    assert_eq!(tally.ledger.add_ranges().await.expect("a range"), 1);
+
+    // In the second range.
+    for item in all {
+        let (status, said) = tally.vote(item, "ada").await;
+        assert_eq!(status, StatusCode::OK, "ada has voted: {said}");
+        assert_eq!(tally.vote(item, "cleo").await.0, StatusCode::CREATED);
+    }
+    let path = |item: ItemId, voter: &str| format!("/v1/items/{item}/votes/{voter}");
+    let (status, _) = tally.send(Method::DELETE, &path(plain, "bob"), None).await;
+    assert_eq!(status, StatusCode::OK);
+    let change = json!({ "value": -1 });
+    let (status, _) = tally.send(Method::PUT, &path(plain, "cleo"), Some(&change)).await;
+    assert!(status.is_success());
+    // A move takes back a choice of the first range.
+    let selection = format!("/v1/polls/{}/votes/bob", poll["id"]);
+    let (status, _) = tally
+        .send(Method::PUT, &selection, Some(&json!({ "items": [choices[1]] })))
+        .await;
+    assert_eq!(status, StatusCode::OK);
+
+    // In the third.
+    draw(&tally.pool, end(&tally.pool).await - 1).await;
+    assert_eq!(tally.ledger.add_ranges().await.expect("a range"), 1);
+    let (done, said) = void(&tally, &["--voter", "ada", "--reason", "a bot", "--apply"]).await;
+    assert!(done && said["voided_votes"] == 3, "{said}");
+    let voiding = said["voiding"].to_string();
+    let (done, said) = void(&tally, &["--undo", &voiding]).await;
+    assert!(done, "{said}");
+    let (done, said, errors) = operator(&tally.stores, &["voter", "merge", "ada", "cleo", "--apply"]).await;
+    assert!(done, "{said:?} {errors}");
+    let (done, said, errors) = operator(&tally.stores, &["voter", "erase", "bob", "--apply"]).await;
+    assert!(done, "{said:?} {errors}");
+    for table in ["vote", "vote_of_voter"] {
+        let left = format!("select count(*) from {table} where voter_id in ('ada', 'bob')");
+        assert_eq!(number(&tally.pool, &left).await, 0, "{table}");
+    }
+    assert_eq!(
+        tables(&tally.pool).await,
+        ["vote_range_1", "vote_range_2", "vote_range_3"]
+    );
+    assert_eq!(differences(&tally.pool).await, 0);
+    assert_rules_hold(&tally.pool).await;
+    for item in all.into_iter().chain([choices[1]]) {
+        tally.assert_exact_when_quiescent(item).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_range_is_made_in_time_and_without_it_votes_are_refused_and_not_lost() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    split(&tally).await;
+    let last = end(&tally.pool).await;
+    draw(&tally.pool, last - RANGE_LEAST_IDS - 10).await;
+    assert_eq!(
+        tally.ledger.add_ranges().await.expect("an answer"),
+        0,
+        "it is not time"
+    );
+    draw(&tally.pool, last - 2).await;
+    assert_eq!(tally.vote(item, "ada").await.0, StatusCode::CREATED);
+    let (status, said) = tally.vote(item, "bob").await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{said}");
+    assert!(tally.ledger.add_ranges().await.expect("a range") >= 1);
+    assert_eq!(tally.ledger.add_ranges().await.expect("an answer"), 0);
+    assert!(end(&tally.pool).await >= last + RANGE_LEAST_IDS);
+    crate::helpers::eventually("votes are stored again", async || {
+        (tally.vote(item, "bob").await.0 == StatusCode::CREATED).then_some(())
+    })
+    .await;
+    tally.assert_exact_when_quiescent(item).await;
+    assert_eq!(tally.ledger_sum(item).await, 2);
+    assert_eq!(tables(&tally.pool).await, ["vote_range_1", "vote_range_2"]);
+    // Ids that nobody drew take no tables.
+    draw(&tally.pool, 1_000_000_000).await;
+    let made = tally.ledger.add_ranges().await.expect("ranges");
+    assert!((1..=2).contains(&made), "{made} ranges");
+    crate::helpers::eventually("votes are stored again", async || {
+        (tally.vote(item, "cleo").await.0 == StatusCode::CREATED).then_some(())
+    })
+    .await;
+    tally.assert_exact_when_quiescent(item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_follow_the_ledger_is_named_and_what_can_does() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.vote(item, "ada").await;
+    sqlx::raw_sql(
+        "create view of_an_analyst with (security_barrier) as select voter_id from vote;
+         create role an_analyst;
+         grant select on of_an_analyst to an_analyst;
+         grant select (id, value) on vote to an_analyst;
+         create materialized view frozen as select count(*) from vote;",
+    )
+    .execute(&tally.pool)
+    .await
+    .expect("the owner may");
+    let owner = OwnerLedger::new(&tally.stores.database_url, "test").expect("a URL");
+    let refused = owner.partition(RANGE_LEAST_IDS, |_, _| {}).await;
+    let why = refused.expect_err("it is refused").to_string();
+    assert!(why.contains("the materialized view frozen reads vote"), "{why}");
+    let left: Vec<String> =
+        sqlx::query_scalar("select relname::text from pg_class where relname ~ '^vote_.*(range|filled)' and relkind in ('r', 'p')")
+            .fetch_all(&tally.pool)
+            .await
+            .expect("Postgres answers");
+    assert_eq!(left, ["vote_range"]);
+
+    sqlx::raw_sql("drop materialized view frozen")
+        .execute(&tally.pool)
+        .await
+        .expect("the owner may");
+    split(&tally).await;
+    tally.vote(item, "bob").await;
+    assert_eq!(number(&tally.pool, "select count(*) from of_an_analyst").await, 2);
+    let of_first: i64 = number(
+        &tally.pool,
+        "select count(*) from pg_class left join pg_attribute on attrelid = pg_class.oid and attacl is not null
+         cross join aclexplode(coalesce(attacl, relacl)) as acl
+         where relname = 'vote_range_1' and acl.grantee <> relowner",
+    )
+    .await;
+    assert_eq!(of_first, 0, "nobody has rights on a range");
+    let rights: (bool, bool, bool, Option<Vec<String>>) = sqlx::query_as(
+        "select has_table_privilege('an_analyst', 'of_an_analyst', 'select'),
+                has_column_privilege('an_analyst', 'vote', 'value', 'select'),
+                has_column_privilege('an_analyst', 'vote', 'voter_id', 'select'),
+                (select reloptions from pg_class where relname = 'of_an_analyst')",
+    )
+    .fetch_one(&tally.pool)
+    .await
+    .expect("Postgres answers");
+    assert_eq!(
+        rights,
+        (true, true, false, Some(vec!["security_barrier=true".to_owned()]))
+    );
+    sqlx::raw_sql("drop owned by an_analyst; drop role an_analyst")
+        .execute(&tally.pool)
+        .await
+        .expect("the owner may");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_split_that_is_broken_off_stops_no_vote_and_can_be_begun_again() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.vote(item, "ada").await;
+    let limit: i64 = sqlx::query_scalar("select begin_ranges($1)")
+        .bind(RANGE_LEAST_IDS)
+        .fetch_one(&tally.pool)
+        .await
+        .expect("it begins");
+    draw(&tally.pool, limit - 600_000).await;
+    assert_eq!(tally.ledger.add_ranges().await.expect("an answer"), 0);
+    let limits = "select count(*) from pg_constraint where conname = 'vote_is_first_range'";
+    assert_eq!(number(&tally.pool, limits).await, 1, "there is time");
+    draw(&tally.pool, limit - 2).await;
+    assert_eq!(tally.vote(item, "bob").await.0, StatusCode::CREATED);
+    assert_eq!(tally.ledger.add_ranges().await.expect("an answer"), 0);
+    assert_eq!(number(&tally.pool, limits).await, 0);
+    assert_eq!(tally.vote(item, "cleo").await.0, StatusCode::CREATED);
+    split(&tally).await;
+    let voters: Vec<String> = sqlx::query_scalar("select voter_id from vote_of_voter order by id")
+        .fetch_all(&tally.pool)
+        .await
+        .expect("Postgres answers");
+    assert_eq!(voters, ["ada", "bob", "cleo"]);
+    assert_eq!(voters.iter().collect::<HashSet<_>>().len(), 3);
+    tally.assert_exact_when_quiescent(item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_of_a_voter_gets_into_a_ledger_in_ranges_in_one_way_alone() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    split(&tally).await;
+    tally.vote(item, "ada").await;
+    for (statement, words) in [
+        (
+            "insert into vote (item_id, voter_id) values (1, 'bob')",
+            "inserted into vote_of_voter",
+        ),
+        (
+            "insert into vote_range_1 (item_id, voter_id) values (1, 'bob')",
+            "inserted into vote_of_voter",
+        ),
+        ("delete from vote_of_voter", "append-only"),
+        ("truncate vote_of_voter", "append-only"),
+        ("update vote_of_voter set voter_id = 'bob'", "append-only"),
+        ("update vote set voter_id = 'bob'", "append-only"),
+        ("delete from vote", "append-only"),
+        ("truncate vote", "append-only"),
+        ("truncate vote_range_1", "append-only"),
+        ("delete from vote_range_1", "append-only"),
+    ] {
+        let refused = sqlx::raw_sql(statement).execute(&tally.pool).await;
+        let why = refused.expect_err(statement).to_string();
+        assert!(why.contains(words), "{statement}: {why}");
+    }
+}
