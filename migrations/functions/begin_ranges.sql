@@ -20,12 +20,27 @@ begin
         return null;
     end if;
     for one in
-        select format('the materialized view %s reads vote: drop it, and make it again afterwards', pg_rewrite.ev_class::regclass) as fault
+        -- A view is made again by enter_ranges, which only its owner may do.
+        select case relkind
+                   when 'm' then format('the materialized view %s reads vote: drop it, and make it again afterwards', reader)
+                   when 'v' then format('the view %s reads vote, and belongs to %s: drop it, or give this login that role', reader, owner)
+                   else format('a rule of %s reads vote: drop it, and make it again afterwards', reader)
+               end as fault
+        from (
+            select distinct pg_class.relkind, pg_class.oid::regclass as reader, pg_class.relowner::regrole as owner
+            from pg_depend
+            join pg_rewrite on pg_rewrite.oid = pg_depend.objid
+            join pg_class on pg_class.oid = pg_rewrite.ev_class
+            where pg_depend.classid = 'pg_rewrite'::regclass
+              and pg_depend.refobjid in ('vote'::regclass, 'vote_of_voter'::regclass)
+              and pg_class.oid <> 'vote'::regclass
+        ) as found
+        where relkind <> 'v' or not pg_has_role(owner, 'usage')
+        union
+        select format('the function %s names vote in a body that is no text: drop it, and make it again afterwards',
+                      objid::regprocedure)
         from pg_depend
-        join pg_rewrite on pg_rewrite.oid = pg_depend.objid
-        join pg_class on pg_class.oid = pg_rewrite.ev_class and pg_class.relkind = 'm'
-        where pg_depend.classid = 'pg_rewrite'::regclass
-          and pg_depend.refobjid in ('vote'::regclass, 'vote_of_voter'::regclass)
+        where classid = 'pg_proc'::regclass and refobjid in ('vote'::regclass, 'vote_of_voter'::regclass)
         union
         select format('the foreign key %I of %s refers to vote: drop it', conname, conrelid::regclass)
         from pg_constraint where confrelid = 'vote'::regclass
@@ -35,6 +50,17 @@ begin
         union
         select format('the table %s inherits from vote: alter table %s no inherit vote', inhrelid::regclass, inhrelid::regclass)
         from pg_inherits where inhparent = 'vote'::regclass
+        union all
+        -- These would stay with the first range, and say nothing.
+        select format('the trigger %I is not Tally''s: drop it, and make it again on vote or vote_of_voter afterwards', tgname)
+        from pg_trigger
+        where tgrelid = 'vote'::regclass and not tgisinternal
+          and tgname not in ('vote_changes_only_its_voter', 'vote_is_append_only', 'vote_is_archived_first')
+        union all
+        select format('the rule %I is not Tally''s: drop it', rulename)
+        from pg_rules where schemaname = current_schema() and tablename = 'vote'
+        union all
+        select format('the policy %I is not Tally''s: drop it', polname) from pg_policy where polrelid = 'vote'::regclass
         order by 1
     loop
         raise exception '%', one.fault using errcode = 'feature_not_supported';

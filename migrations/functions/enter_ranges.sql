@@ -1,7 +1,8 @@
 -- Makes the tables of begin_ranges those that everyone reads and writes: `vote` becomes the first range of the new
 -- `vote`. Statements that were prepared before go on with the new tables.
 --
--- p_range_ids: how many ids a range has. p_filled_id: `vote_of_voter_filled` has all votes with a voter up to here. p_limit_ids: the most ids behind it.
+-- p_range_ids: how many ids a range has. p_filled_id: `vote_of_voter_filled` has all votes with a voter up to here.
+-- p_limit_ids: the most ids behind it.
 -- Returns whether that was done, and how long it held the lock. Not done: there are more ids than that, and nothing is
 -- changed.
 -- Called by `tally migrate --partition`. Locks: `vote` against everything, as long as it takes to copy the last ids.
@@ -32,7 +33,7 @@ begin
             join pg_class on pg_class.oid = pg_rewrite.ev_class
             where pg_depend.classid = 'pg_rewrite'::regclass
               and pg_depend.refobjid in ('vote'::regclass, 'vote_of_voter'::regclass)
-              and pg_rewrite.ev_class not in ('vote_of_voter'::regclass)
+              and pg_rewrite.ev_class <> 'vote_of_voter'::regclass
         ) as found);
     select (regexp_match(pg_get_constraintdef(oid), '\d+'))[1] into strict first_end
     from pg_constraint where conrelid = 'vote'::regclass and conname = 'vote_is_first_range' and convalidated;

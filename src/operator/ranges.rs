@@ -22,7 +22,16 @@ pub async fn partition(database_url: &str, range_ids: i64) -> anyhow::Result<()>
         .await;
     bar.finish_and_clear();
     ledger.close().await;
-    match done? {
+    let done = match done {
+        Err(error) if error.is_lock_timeout() => {
+            return Err(anyhow::Error::new(error).context(
+                "the ledger is as before: others held locks on vote for a minute, such as a report, a backup or a \
+                 transaction that stays open (pg_locks)",
+            ));
+        }
+        done => done?,
+    };
+    match done {
         Partitioned::Already => telemetry::print(format_args!("the ledger is in ranges already\n")),
         Partitioned::Done { range_ids, locked } => telemetry::print(format_args!(
             "the ledger is in ranges of {range_ids} ids; votes waited {} ms for it\n",

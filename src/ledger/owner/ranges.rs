@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{Connection as _, Executor as _, Row as _};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::OwnerLedger;
 use crate::domain::{ActKind, NewAct};
@@ -26,9 +26,14 @@ const TAIL_LIMIT_IDS: i64 = 1_000;
 const LOCK_WAIT: Duration = Duration::from_millis(50);
 /// The time between two tries to get the lock.
 const LOCK_EVERY: Duration = Duration::from_millis(250);
-/// The most tries to get the lock: about a minute.
-const LOCK_LIMIT_TRIES: u32 = 200;
+/// How long the lock is tried for.
+const LOCK_LIMIT: Duration = Duration::from_secs(60);
+/// How long vacuum is waited for before each try. Votes do not wait for that, and autovacuum gives way after
+/// `deadlock_timeout`, a second by default.
+const VACUUM_WAIT: Duration = Duration::from_secs(10);
 
+/// Of two programs that split the ledger, the second waits, and finds that it is done.
+const TAKE_A_TURN: &str = "select pg_advisory_lock(7416153285)";
 /// Edits of voters change rows that are copied meanwhile, and take this lock. So they wait.
 const HOLD_EDITS: &str = "select pg_advisory_lock_shared(7416153283)";
 const FILL: &str = "insert into vote_of_voter_filled (id, item_id, created_at, value, change_number, voter_id, poll_id, number)
@@ -74,6 +79,7 @@ impl OwnerLedger {
         let mut connection = self.database.pool.unlimited().await.acquire().await?.detach();
         // Copies, and indexes of all rows, take as long as they take.
         connection.execute("set statement_timeout = 0").await?;
+        connection.execute(TAKE_A_TURN).await?;
         connection.execute(HOLD_EDITS).await?;
         let range_ids = range_ids.max(RANGE_LEAST_IDS);
         let done = self.split(&mut connection, range_ids, progress).await;
@@ -153,22 +159,21 @@ impl OwnerLedger {
 }
 
 /// Runs a statement that locks `vote` against everything. It waits [`LOCK_WAIT`] for the lock, and is tried again
-/// then. Of several statements without values, all are run in one transaction.
+/// until [`LOCK_LIMIT`]. Of several statements without values, all are run in one transaction.
 async fn when_free(
     connection: &mut PgConnection,
     sql: &'static str,
     values: &[i64],
 ) -> Result<PgRow, LedgerError> {
-    let mut tries = 1;
+    let deadline = Instant::now() + LOCK_LIMIT;
     loop {
         let error = match locking(connection, sql, values).await {
             Ok(row) => return Ok(row),
             Err(error) => error,
         };
-        if tries >= LOCK_LIMIT_TRIES || !is_lock_timeout(&error) && !is_deadlock(&error) {
+        if Instant::now() >= deadline || !is_lock_timeout(&error) && !is_deadlock(&error) {
             return Err(error.into());
         }
-        tries += 1;
         sleep(LOCK_EVERY).await;
     }
 }
@@ -179,8 +184,13 @@ async fn locking(
     values: &[i64],
 ) -> Result<PgRow, sqlx::Error> {
     let mut transaction = connection.begin().await?;
-    let wait = format!("set local lock_timeout = {}", LOCK_WAIT.as_millis());
-    transaction.execute(wait.as_str()).await?;
+    // Autovacuum gives way to who waits for longer than LOCK_WAIT, and none begins behind this lock.
+    let vacuum = format!(
+        "set local lock_timeout = {}; lock table vote in share update exclusive mode; set local lock_timeout = {}",
+        VACUUM_WAIT.as_millis(),
+        LOCK_WAIT.as_millis()
+    );
+    transaction.execute(vacuum.as_str()).await?;
     let row = if values.is_empty() {
         transaction.execute(sql).await?;
         transaction.fetch_one("select true").await?
