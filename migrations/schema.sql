@@ -562,6 +562,7 @@ create view vote_of_voter as
 -- edit_times(p_rule bigint, p_sets_opens_at boolean, p_opens_at timestamp with time zone, p_sets_closes_at boolean, p_closes_at timestamp with time zone) returns text: plpgsql, volatile, not for everyone
 -- edit_voter(p_edit bigint, p_limit_ids bigint, p_limit_rows integer, OUT xid bigint, OUT items bigint[], OUT nets bigint[], OUT downs bigint[]) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
 -- end_api_key(p_id bigint) returns text: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
+-- end_split() returns void: plpgsql, volatile, not for everyone
 -- enter_ranges(p_range_ids bigint, p_filled_id bigint, p_limit_ids bigint, OUT is_done boolean, OUT locked_micros bigint) returns record: plpgsql, volatile, not for everyone
 -- events_are_made() returns boolean: sql, stable, security definer, with search_path=public, pg_temp, not for everyone
 -- import_items(p_items jsonb, OUT whys text[], OUT created bigint) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
@@ -578,6 +579,7 @@ create view vote_of_voter as
 -- postgres_run() returns bigint: sql, stable, parallel restricted
 -- refuse_change_of_trail() returns trigger: plpgsql, volatile
 -- reserve_ids(p_item bigint, p_rule bigint) returns void: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
+-- revoke_rights(p_of text) returns void: plpgsql, volatile, not for everyone
 -- rule_is_known_to_writers() returns trigger: plpgsql, volatile
 -- search_items(p_text text, p_after bigint, p_limit bigint, p_without_choices boolean, OUT ids bigint[], OUT up_to bigint) returns record: plpgsql, stable, with enable_bitmapscan=on and enable_seqscan=off and enable_sort=off and jit=off and plan_cache_mode=force_custom_plan
 -- search_polls(p_text text, p_before bigint, p_limit bigint, OUT ids bigint[], OUT up_to bigint) returns record: plpgsql, stable, with enable_bitmapscan=on and enable_seqscan=off and enable_sort=off and jit=off and plan_cache_mode=force_custom_plan
@@ -586,6 +588,7 @@ create view vote_of_voter as
 -- search_vector(words text) returns tsvector: plpgsql, immutable, strict, parallel safe
 -- set_cell(p_cell integer) returns integer: plpgsql, volatile, not for everyone
 -- shown_name(name text) returns text: sql, immutable, parallel safe
+-- split_fault() returns text: sql, stable, not for everyone
 -- undo_votes(p_voiding bigint, p_limit_votes integer, OUT xid bigint, OUT up_to bigint, OUT voided_votes integer, OUT items bigint[], OUT nets bigint[], OUT downs bigint[]) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off and jit=off, not for everyone
 -- use_api_key(p_hash bytea, OUT scopes text[], OUT left_micros bigint, OUT id bigint) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- void_votes(p_voiding bigint, p_limit_votes integer, p_limit_ids bigint, OUT xid bigint, OUT up_to bigint, OUT voided_votes integer, OUT items bigint[], OUT nets bigint[], OUT downs bigint[]) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone

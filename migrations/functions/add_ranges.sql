@@ -1,16 +1,14 @@
--- Makes the next range of the ledger in time: when fewer ids are left than a range has. Votes go on. If a split of the
--- ledger was broken off, its limit on the ids goes before votes reach it.
+-- Makes the next range of the ledger in time: when fewer ids are left than two ranges have. Votes go on. Removes what a
+-- split of the ledger has left that was broken off.
 --
 -- Returns how many ranges it made; 0 also if the ledger is one table.
--- Called by workers each minute, and by `tally migrate`.
+-- Called by workers every 10 s, and by `tally migrate`.
 -- Locks: the advisory lock 7416153284, so that one range is made at a time; `vote` against vacuum and changes of its
 -- columns. To end a split that was broken off: `vote` against everything, for a moment.
 create or replace function add_ranges() returns int
 security definer
 language plpgsql as $$
 declare
-    -- As in begin_ranges: half of what it leaves at least.
-    margin constant bigint := 500000;
     last bigint;
     newest vote_range%rowtype;
     name text;
@@ -21,7 +19,7 @@ begin
     select last_value into last from vote_id_seq;
     loop
         select * into newest from vote_range order by number desc limit 1;
-        exit when newest.number is null or newest.end_vote_id - last > newest.next_ids;
+        exit when newest.number is null or newest.end_vote_id - last > 2 * newest.next_ids;
         name := format('vote_range_%s', newest.number + 1);
         -- One for all ids that nobody drew, if a sequence was set far ahead.
         end_id := newest.end_vote_id
@@ -34,17 +32,21 @@ begin
                         for each statement execute function vote_is_append_only()', name);
         execute format('create trigger vote_is_archived_first after delete on %I referencing old table as gone
                         for each statement execute function vote_is_archived_first()', name);
+        perform revoke_rights(name);
         execute format('alter table vote attach partition %I for values from (%s) to (%s)',
                        name, newest.end_vote_id, end_id);
         insert into vote_range (number, first_vote_id, end_vote_id, next_ids)
         values (newest.number + 1, newest.end_vote_id, end_id, newest.next_ids);
         made := made + 1;
     end loop;
-    if newest.number is null and exists (
-        select from pg_constraint
-        where conrelid = 'vote'::regclass and conname = 'vote_is_first_range'
-          and (regexp_match(pg_get_constraintdef(oid), '\d+'))[1]::bigint - last < margin) then
-        alter table vote drop constraint vote_is_first_range;
+    -- Whoever splits the ledger has that lock.
+    if newest.number is null and pg_try_advisory_xact_lock(7416153285) then
+        -- Votes wait behind the lock that this may take. The next call tries again.
+        begin
+            perform set_config('lock_timeout', '50ms', true);
+            perform end_split();
+        exception when lock_not_available then null;
+        end;
     end if;
     return made;
 end $$;

@@ -1,5 +1,5 @@
--- Begins to split the ledger into ranges of ids: makes the empty table that `vote` becomes, its second range, and the
--- table that `vote_of_voter` becomes. What an earlier try has left is made again. Votes go on. Nothing reads these
+-- Begins to split the ledger into ranges of ids: makes the empty table that `vote` becomes, and the one that
+-- `vote_of_voter` becomes. What an earlier try has left is made again. Votes go on. Nothing reads these
 -- tables before enter_ranges.
 --
 -- p_range_ids: how many ids a range has.
@@ -14,64 +14,21 @@ declare
     last constant bigint := (select case when is_called then last_value else last_value - 1 end from vote_id_seq);
     lowest constant bigint := (select coalesce(cell, 0)::bigint << 40 from identity);
     first_end constant bigint := lowest + ((last - lowest + margin) / p_range_ids + 1) * p_range_ids;
-    one record;
+    fault text;
 begin
     if exists (select from vote_range) then
         return null;
     end if;
-    for one in
-        -- A view is made again by enter_ranges, which only its owner may do.
-        select case relkind
-                   when 'm' then format('the materialized view %s reads vote: drop it, and make it again afterwards', reader)
-                   when 'v' then format('the view %s reads vote, and belongs to %s: drop it, or give this login that role', reader, owner)
-                   else format('a rule of %s reads vote: drop it, and make it again afterwards', reader)
-               end as fault
-        from (
-            select distinct pg_class.relkind, pg_class.oid::regclass as reader, pg_class.relowner::regrole as owner
-            from pg_depend
-            join pg_rewrite on pg_rewrite.oid = pg_depend.objid
-            join pg_class on pg_class.oid = pg_rewrite.ev_class
-            where pg_depend.classid = 'pg_rewrite'::regclass
-              and pg_depend.refobjid in ('vote'::regclass, 'vote_of_voter'::regclass)
-              and pg_class.oid <> 'vote'::regclass
-        ) as found
-        where relkind <> 'v' or not pg_has_role(owner, 'usage')
-        union
-        select format('the function %s names vote in a body that is no text: drop it, and make it again afterwards',
-                      objid::regprocedure)
-        from pg_depend
-        where classid = 'pg_proc'::regclass and refobjid in ('vote'::regclass, 'vote_of_voter'::regclass)
-        union
-        select format('the foreign key %I of %s refers to vote: drop it', conname, conrelid::regclass)
-        from pg_constraint where confrelid = 'vote'::regclass
-        union
-        select format('the publication %I has vote: take it out, and add it again afterwards', pubname)
-        from pg_publication_rel join pg_publication on pg_publication.oid = prpubid where prrelid = 'vote'::regclass
-        union
-        select format('the table %s inherits from vote: alter table %s no inherit vote', inhrelid::regclass, inhrelid::regclass)
-        from pg_inherits where inhparent = 'vote'::regclass
-        union all
-        -- These would stay with the first range, and say nothing.
-        select format('the trigger %I is not Tally''s: drop it, and make it again on vote or vote_of_voter afterwards', tgname)
-        from pg_trigger
-        where tgrelid = 'vote'::regclass and not tgisinternal
-          and tgname not in ('vote_changes_only_its_voter', 'vote_is_append_only', 'vote_is_archived_first')
-        union all
-        select format('the rule %I is not Tally''s: drop it', rulename)
-        from pg_rules where schemaname = current_schema() and tablename = 'vote'
-        union all
-        select format('the policy %I is not Tally''s: drop it', polname) from pg_policy where polrelid = 'vote'::regclass
-        order by 1
-    loop
-        raise exception '%', one.fault using errcode = 'feature_not_supported';
-    end loop;
-
-    drop table if exists vote_in_ranges, vote_of_voter_filled;
-    alter table vote drop constraint if exists vote_is_first_range;
+    fault := split_fault();
+    if fault is not null then
+        raise exception '%', fault using errcode = 'feature_not_supported';
+    end if;
+    perform end_split();
     -- The default of `id` follows in enter_ranges: until then its sequence is the identity of `vote`.
     create table vote_in_ranges (
         like vote including constraints including comments including defaults including storage
     ) partition by range (id);
+    comment on table vote_in_ranges is 'prepared by tally migrate --partition';
     alter table vote_in_ranges add constraint vote_in_ranges_pkey primary key (id);
     create index vote_in_ranges_change on vote_in_ranges (id) where change_number > 0;
     create index vote_in_ranges_poll on vote_in_ranges (poll_id, voter_id, item_id, change_number) where poll_id is not null;
@@ -95,6 +52,7 @@ begin
     create table vote_of_voter_filled (
         like vote including constraints including comments including defaults including storage
     ) with (autovacuum_vacuum_insert_scale_factor = 0.05);
+    comment on table vote_of_voter_filled is 'prepared by tally migrate --partition';
     alter table vote_of_voter_filled alter voter_id set not null;
 
     -- The same rights as on the tables whose places they take.

@@ -1,4 +1,4 @@
--- Gives everyone the rights on a table or sequence that they have on another one, and on its columns.
+-- Gives everyone the rights on a table or sequence that they have on another one, and on its columns, and no others.
 --
 -- p_from: the one with the rights. p_to: the one that gets them.
 -- Called by begin_ranges and enter_ranges. Locks nothing.
@@ -7,6 +7,7 @@ language plpgsql as $$
 declare
     one text;
 begin
+    perform revoke_rights(p_to);
     for one in
         select format('grant %s%s on %s %I to %s%s', held.privilege_type, held.of_column,
                       case when held.is_sequence then 'sequence' else 'table' end, p_to,

@@ -57,20 +57,7 @@ begin
     drop index vote_once;
     drop trigger vote_changes_only_its_voter on vote_range_1;
     -- Whoever may read or write `vote` does so through the new one.
-    for one in
-        select distinct format('revoke all on vote_range_1 from %s',
-                               case when acl.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(acl.grantee)) end)
-        from (
-            select relacl as rights, relowner from pg_class where oid = 'vote_range_1'::regclass
-            union all
-            select attacl, relowner from pg_attribute join pg_class on pg_class.oid = attrelid
-            where attrelid = 'vote_range_1'::regclass
-        ) as held
-        cross join aclexplode(held.rights) as acl
-        where acl.grantee <> held.relowner
-    loop
-        execute one;
-    end loop;
+    perform revoke_rights('vote_range_1');
 
     -- A partitioned table has no identity before Postgres 17, so its default draws the ids. They go on where they are.
     select * into strict numbers from pg_sequence where seqrelid = 'vote_id_seq'::regclass;
@@ -86,11 +73,14 @@ begin
     alter table vote rename constraint vote_in_ranges_pkey to vote_pkey;
     alter index vote_in_ranges_change rename to vote_change;
     alter index vote_in_ranges_poll rename to vote_in_poll;
+    comment on table vote is null;
     alter table vote alter id set default nextval('vote_id_seq');
     alter sequence vote_id_seq owned by vote.id;
 
     alter view vote_of_voter rename to vote_of_voter_before;
     alter table vote_of_voter_filled rename to vote_of_voter;
+    comment on table vote_of_voter is null;
+    alter table vote_of_voter alter id set default nextval('vote_id_seq');
     alter table vote_of_voter rename constraint vote_of_voter_filled_pkey to vote_of_voter_pkey;
     create trigger vote_of_voter_is_copied
         after insert on vote_of_voter referencing new table as added
@@ -108,7 +98,12 @@ begin
         after delete on vote_of_voter referencing old table as gone
         for each statement execute function vote_is_archived_first();
     foreach one in array readers loop
-        execute one;
+        begin
+            execute one;
+        exception when invalid_table_definition then
+            raise exception 'a view cannot follow vote (%): drop it, and make it again afterwards: %', sqlerrm, one
+                using errcode = 'feature_not_supported';
+        end;
     end loop;
     drop view vote_of_voter_before;
 

@@ -37,7 +37,6 @@ use values::{
 pub use webhook::Webhook;
 
 use crate::domain::{Cell, ItemId, ItemName};
-use crate::ledger::RANGE_LEAST_IDS;
 use crate::live::KeyPrefix;
 use crate::telemetry::LogFormat;
 
@@ -352,7 +351,7 @@ pub struct Migrate {
         value_name = "IDS",
         num_args = 0..=1,
         default_missing_value = "100000000",
-        value_parser = clap::value_parser!(i64).range(RANGE_LEAST_IDS..=1_000_000_000_000)
+        value_parser = clap::value_parser!(i64).range(1_000_000..=1_000_000_000_000)
     )]
     pub partition: Option<i64>,
 }

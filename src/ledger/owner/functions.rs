@@ -15,7 +15,7 @@ macro_rules! functions {
 /// whose body is no text (`return …`): when Postgres creates it, it looks up what the body calls.
 /// Functions that only servers of the last release call stand at the end, under `Former`
 /// (migrations/README.md).
-const FUNCTIONS: [(&str, &str); 54] = functions![
+const FUNCTIONS: [(&str, &str); 57] = functions![
     "search_text",
     "search_vector",
     "search_query",
@@ -30,7 +30,10 @@ const FUNCTIONS: [(&str, &str); 54] = functions![
     "writer_connection_knows_rules",
     "refuse_change_of_trail",
     "vote_ids_are_new",
+    "revoke_rights",
     "copy_rights",
+    "split_fault",
+    "end_split",
     "vote_of_voter_is_copied",
     "begin_ranges",
     "enter_ranges",

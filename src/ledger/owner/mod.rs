@@ -81,6 +81,9 @@ impl OwnerLedger {
         MIGRATIONS.run(self.database.pool.unlimited().await).await?;
         self.replace_functions().await?;
         let cell = self.become_cell(cell).await?;
+        sqlx::query!(r#"select add_ranges() as "made!""#)
+            .fetch_one(self.database.pool.unlimited().await)
+            .await?;
         let (before, after) = (done.last().copied(), self.versions().await?.last().copied());
         if after != before {
             // After the migrations, since one of them creates the trail. `_sqlx_migrations` has

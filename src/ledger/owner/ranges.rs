@@ -16,7 +16,7 @@ use crate::ledger::error::{is_deadlock, is_lock_timeout};
 use crate::ledger::safe_vote_id::safe_vote_id;
 use crate::ledger::{LedgerError, trail};
 
-/// How many ids a range has at least.
+/// How many ids a range has at least. The command takes no less than a million: workers must keep up.
 pub const RANGE_LEAST_IDS: i64 = 10_000;
 /// Ids whose rows one statement copies.
 const FILL_LIMIT_IDS: i64 = 1_000_000;
@@ -32,10 +32,9 @@ const LOCK_LIMIT: Duration = Duration::from_secs(60);
 /// `deadlock_timeout`, a second by default.
 const VACUUM_WAIT: Duration = Duration::from_secs(10);
 
-/// Of two programs that split the ledger, the second waits, and finds that it is done.
+/// Of two programs that split the ledger, the second waits, and finds that it is done. Edits of voters change rows that
+/// are copied meanwhile: the one that runs is waited for, and others are refused.
 const TAKE_A_TURN: &str = "select pg_advisory_lock(7416153285)";
-/// Edits of voters change rows that are copied meanwhile, and take this lock. So they wait.
-const HOLD_EDITS: &str = "select pg_advisory_lock_shared(7416153283)";
 const FILL: &str = "insert into vote_of_voter_filled (id, item_id, created_at, value, change_number, voter_id, poll_id, number)
                     select id, item_id, created_at, value, change_number, voter_id, poll_id, number
                     from vote where id > $1 and id <= $2 and voter_id is not null";
@@ -46,8 +45,7 @@ const INDEX: &str = "alter table vote_of_voter_filled add constraint vote_of_vot
                      create index vote_of_voter_in_poll on vote_of_voter_filled (poll_id, voter_id, item_id, change_number)
                          where poll_id is not null";
 /// Leaves the ledger as it was.
-const GIVE_UP: &str = "drop table if exists vote_in_ranges, vote_of_voter_filled;
-                       alter table vote drop constraint if exists vote_is_first_range";
+const GIVE_UP: &str = "select end_split()";
 
 /// What splitting the ledger came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +62,7 @@ pub enum Partitioned {
 }
 
 impl OwnerLedger {
-    /// Splits the ledger into ranges of this many ids, unless it is in ranges. Votes go on; edits of voters wait.
+    /// Splits the ledger into ranges of this many ids, unless it is in ranges. Votes go on; edits of voters are refused.
     /// `progress` hears up to which id the rows are copied, and which is the last. If it breaks off, everything is as
     /// it was, and the next call begins again.
     ///
@@ -80,13 +78,12 @@ impl OwnerLedger {
         // Copies, and indexes of all rows, take as long as they take.
         connection.execute("set statement_timeout = 0").await?;
         connection.execute(TAKE_A_TURN).await?;
-        connection.execute(HOLD_EDITS).await?;
         let range_ids = range_ids.max(RANGE_LEAST_IDS);
         let done = self.split(&mut connection, range_ids, progress).await;
         if done.is_err() {
-            // Whatever it met may be over. If this fails, workers lift the limit in time.
+            // Whatever it met may be over. If this fails, a worker does it.
             if let Err(error) = when_free(&mut connection, GIVE_UP, &[]).await {
-                tracing::warn!(%error, "what was prepared to split the ledger is still there: say tally migrate --partition again");
+                tracing::warn!(%error, "what was prepared to split the ledger is still there: a worker removes it");
             }
         }
         let _ = connection.close().await;
@@ -159,7 +156,7 @@ impl OwnerLedger {
 }
 
 /// Runs a statement that locks `vote` against everything. It waits [`LOCK_WAIT`] for the lock, and is tried again
-/// until [`LOCK_LIMIT`]. Of several statements without values, all are run in one transaction.
+/// until [`LOCK_LIMIT`].
 async fn when_free(
     connection: &mut PgConnection,
     sql: &'static str,
@@ -191,15 +188,10 @@ async fn locking(
         LOCK_WAIT.as_millis()
     );
     transaction.execute(vacuum.as_str()).await?;
-    let row = if values.is_empty() {
-        transaction.execute(sql).await?;
-        transaction.fetch_one("select true").await?
-    } else {
-        let query = values
-            .iter()
-            .fold(sqlx::query(sql), |query, value| query.bind(*value));
-        query.fetch_one(&mut *transaction).await?
-    };
+    let query = values
+        .iter()
+        .fold(sqlx::query(sql), |query, value| query.bind(*value));
+    let row = query.fetch_one(&mut *transaction).await?;
     transaction.commit().await?;
     Ok(row)
 }

@@ -13,6 +13,7 @@ use tally::domain::ItemId;
 use tally::ledger::{OwnerLedger, Partitioned, RANGE_LEAST_IDS};
 
 use crate::helpers::programs::{TALLY, command, operator, run, text};
+use crate::helpers::stores::blocker;
 use crate::helpers::tally::Tally;
 use crate::rules::assert_rules_hold;
 use crate::rules::voiding::void;
@@ -34,9 +35,10 @@ async fn split(tally: &Tally) {
     );
 }
 
-/// The first id behind the last range.
-async fn end(pool: &PgPool) -> i64 {
-    sqlx::query_scalar("select max(end_vote_id) from vote_range")
+/// The first id behind this range.
+async fn end_of(pool: &PgPool, range: i32) -> i64 {
+    sqlx::query_scalar("select end_vote_id from vote_range where number = $1")
+        .bind(range)
         .fetch_one(pool)
         .await
         .expect("ranges")
@@ -128,11 +130,11 @@ async fn the_ledger_is_split_under_votes_and_none_is_refused_lost_or_counted_twi
     let mut migrating = command(TALLY, None);
     migrating
         .env("DATABASE_URL", &tally.stores.database_url)
-        .args(["migrate", "--partition", "10000"]);
+        .args(["migrate", "--partition", "1000000"]);
     let done = run(migrating).await;
     assert!(done.status.success(), "{}", text(&done.stderr));
     assert!(
-        text(&done.stdout).contains("in ranges of 10000 ids"),
+        text(&done.stdout).contains("in ranges of 1000000 ids"),
         "{}",
         text(&done.stdout)
     );
@@ -183,8 +185,8 @@ async fn a_voters_vote_is_one_over_all_ranges_and_changes_of_it_may_lie_in_other
         }
     }
     split(&tally).await;
-    draw(&tally.pool, end(&tally.pool).await - 1).await;
-    assert_eq!(tally.ledger.add_ranges().await.expect("a range"), 1);
+    draw(&tally.pool, end_of(&tally.pool, 1).await - 1).await;
+    assert_eq!(tally.ledger.add_ranges().await.expect("ranges"), 2);
 
     // In the second range.
     for item in all {
@@ -206,7 +208,7 @@ async fn a_voters_vote_is_one_over_all_ranges_and_changes_of_it_may_lie_in_other
     assert_eq!(status, StatusCode::OK);
 
     // In the third.
-    draw(&tally.pool, end(&tally.pool).await - 1).await;
+    draw(&tally.pool, end_of(&tally.pool, 2).await - 1).await;
     assert_eq!(tally.ledger.add_ranges().await.expect("a range"), 1);
     let (done, said) = void(&tally, &["--voter", "ada", "--reason", "a bot", "--apply"]).await;
     assert!(done && said["voided_votes"] == 3, "{said}");
@@ -237,8 +239,8 @@ async fn the_next_range_is_made_in_time_and_without_it_votes_are_refused_and_not
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     split(&tally).await;
-    let last = end(&tally.pool).await;
-    draw(&tally.pool, last - RANGE_LEAST_IDS - 10).await;
+    let last = end_of(&tally.pool, 1).await;
+    draw(&tally.pool, last - 2 * RANGE_LEAST_IDS - 10).await;
     assert_eq!(
         tally.ledger.add_ranges().await.expect("an answer"),
         0,
@@ -248,9 +250,9 @@ async fn the_next_range_is_made_in_time_and_without_it_votes_are_refused_and_not
     assert_eq!(tally.vote(item, "ada").await.0, StatusCode::CREATED);
     let (status, said) = tally.vote(item, "bob").await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{said}");
-    assert!(tally.ledger.add_ranges().await.expect("a range") >= 1);
+    assert!(tally.ledger.add_ranges().await.expect("ranges") >= 2);
     assert_eq!(tally.ledger.add_ranges().await.expect("an answer"), 0);
-    assert!(end(&tally.pool).await >= last + RANGE_LEAST_IDS);
+    assert_eq!(end_of(&tally.pool, 2).await, last + RANGE_LEAST_IDS);
     crate::helpers::eventually("votes are stored again", async || {
         (tally.vote(item, "bob").await.0 == StatusCode::CREATED).then_some(())
     })
@@ -261,7 +263,7 @@ async fn the_next_range_is_made_in_time_and_without_it_votes_are_refused_and_not
     // Ids that nobody drew take no tables.
     draw(&tally.pool, 1_000_000_000).await;
     let made = tally.ledger.add_ranges().await.expect("ranges");
-    assert!((1..=2).contains(&made), "{made} ranges");
+    assert!((1..=3).contains(&made), "{made} ranges");
     crate::helpers::eventually("votes are stored again", async || {
         (tally.vote(item, "cleo").await.0 == StatusCode::CREATED).then_some(())
     })
@@ -278,7 +280,10 @@ async fn what_cannot_follow_the_ledger_is_named_and_what_can_does() {
         "create view of_an_analyst with (security_barrier) as select voter_id from vote;
          create role an_analyst;
          grant select on of_an_analyst to an_analyst;
-         grant select (id, value) on vote to an_analyst",
+         grant select (id, value) on vote to an_analyst;
+         create role a_reader;
+         alter default privileges grant all on tables to a_reader;
+         alter default privileges grant all on sequences to a_reader",
     )
     .execute(&tally.pool)
     .await
@@ -304,12 +309,12 @@ async fn what_cannot_follow_the_ledger_is_named_and_what_can_does() {
         (
             "create table own (id int); create rule own as on insert to own do also select 1 from vote",
             "drop table own",
-            "a rule of own reads vote",
+            "the rule own of own names vote",
         ),
         (
             "create policy own on vote using (true)",
             "drop policy own on vote",
-            "the policy own is not Tally's",
+            "policy own on table vote is bound to the table vote",
         ),
         (
             "create table own (id bigint references vote)",
@@ -322,6 +327,36 @@ async fn what_cannot_follow_the_ledger_is_named_and_what_can_does() {
             "the publication own has vote",
         ),
         (
+            "create publication own for all tables",
+            "drop publication own",
+            "the publication own has vote",
+        ),
+        (
+            "alter table vote enable row level security",
+            "alter table vote disable row level security",
+            "row level security of vote is on",
+        ),
+        (
+            "create table own (id int); create policy own on own using (exists (select from vote))",
+            "drop table own",
+            "policy own on table own is bound to the table vote",
+        ),
+        (
+            "alter table vote replica identity full",
+            "alter table vote replica identity default",
+            "vote has a replica identity",
+        ),
+        (
+            "create view own as select vote from vote",
+            "drop view own",
+            "a view cannot follow vote",
+        ),
+        (
+            "create view own as select id from item; create rule own as on delete to own do instead delete from vote",
+            "drop view own",
+            "the rule own of own names vote",
+        ),
+        (
             "create table own () inherits (vote)",
             "drop table own",
             "the table own inherits from vote",
@@ -329,7 +364,7 @@ async fn what_cannot_follow_the_ledger_is_named_and_what_can_does() {
         (
             "create function own() returns bigint language sql begin atomic select count(*) from vote; end",
             "drop function own",
-            "the function own() names vote",
+            "function own() is bound to the table vote",
         ),
     ] {
         sqlx::raw_sql(make).execute(&tally.pool).await.expect(make);
@@ -338,6 +373,17 @@ async fn what_cannot_follow_the_ledger_is_named_and_what_can_does() {
         assert!(why.contains(words), "{make}: {why}");
         sqlx::raw_sql(remove).execute(&tally.pool).await.expect(remove);
     }
+    sqlx::raw_sql("create table vote_in_ranges (of_somebody_else int)")
+        .execute(&tally.pool)
+        .await
+        .expect("the owner may");
+    let refused = owner.partition(RANGE_LEAST_IDS, |_, _| {}).await;
+    let why = refused.expect_err("a table has the name").to_string();
+    assert!(why.contains("\"vote_in_ranges\" already exists"), "{why}");
+    sqlx::raw_sql("drop table vote_in_ranges")
+        .execute(&tally.pool)
+        .await
+        .expect("it is still there");
     let left: Vec<String> = sqlx::query_scalar(
         "select relname::text from pg_class where relname ~ '^vote_.*(range|filled)' and relkind in ('r', 'p')",
     )
@@ -353,10 +399,14 @@ async fn what_cannot_follow_the_ledger_is_named_and_what_can_does() {
         &tally.pool,
         "select count(*) from pg_class left join pg_attribute on attrelid = pg_class.oid and attacl is not null
          cross join aclexplode(coalesce(attacl, relacl)) as acl
-         where relname = 'vote_range_1' and acl.grantee <> relowner",
+         where relname ~ '^vote_range_[0-9]+$' and acl.grantee <> relowner
+             or relname in ('vote', 'vote_of_voter', 'vote_id_seq') and acl.grantee = 'a_reader'::regrole",
     )
     .await;
-    assert_eq!(of_first, 0, "nobody has rights on a range");
+    assert_eq!(
+        of_first, 0,
+        "nobody has rights on a range, and nobody new on the others"
+    );
     let rights: (bool, bool, bool, Option<Vec<String>>) = sqlx::query_as(
         "select has_table_privilege('an_analyst', 'of_an_analyst', 'select'),
                 has_column_privilege('an_analyst', 'vote', 'value', 'select'),
@@ -370,7 +420,7 @@ async fn what_cannot_follow_the_ledger_is_named_and_what_can_does() {
         rights,
         (true, true, false, Some(vec!["security_barrier=true".to_owned()]))
     );
-    sqlx::raw_sql("drop owned by an_analyst; drop role an_analyst")
+    sqlx::raw_sql("drop owned by an_analyst, a_reader; drop role an_analyst, a_reader")
         .execute(&tally.pool)
         .await
         .expect("the owner may");
@@ -386,14 +436,23 @@ async fn a_split_that_is_broken_off_stops_no_vote_and_can_be_begun_again() {
         .fetch_one(&tally.pool)
         .await
         .expect("it begins");
-    draw(&tally.pool, limit - 600_000).await;
-    assert_eq!(tally.ledger.add_ranges().await.expect("an answer"), 0);
-    let limits = "select count(*) from pg_constraint where conname = 'vote_is_first_range'";
-    assert_eq!(number(&tally.pool, limits).await, 1, "there is time");
     draw(&tally.pool, limit - 2).await;
     assert_eq!(tally.vote(item, "bob").await.0, StatusCode::CREATED);
+    let prepared =
+        "select count(*) from pg_class where relname in ('vote_in_ranges', 'vote_of_voter_filled')";
+    assert_eq!(number(&tally.pool, prepared).await, 2);
+    // Somebody is at it, and changes no voter meanwhile.
+    let splitting = blocker(&tally.pool, "select pg_advisory_xact_lock(7416153285)").await;
     assert_eq!(tally.ledger.add_ranges().await.expect("an answer"), 0);
-    assert_eq!(number(&tally.pool, limits).await, 0);
+    assert_eq!(number(&tally.pool, prepared).await, 2);
+    let merge = ["voter", "merge", "bob", "ada", "--apply"];
+    let (done, said, errors) = operator(&tally.stores, &merge).await;
+    assert!(!done, "{said:?}");
+    assert!(errors.contains("being split"), "{errors}");
+    splitting.rollback().await.expect("an end");
+
+    assert_eq!(tally.ledger.add_ranges().await.expect("an answer"), 0);
+    assert_eq!(number(&tally.pool, prepared).await, 0, "a worker removes it");
     assert_eq!(tally.vote(item, "cleo").await.0, StatusCode::CREATED);
     split(&tally).await;
     let voters: Vec<String> = sqlx::query_scalar("select voter_id from vote_of_voter order by id")
@@ -402,6 +461,9 @@ async fn a_split_that_is_broken_off_stops_no_vote_and_can_be_begun_again() {
         .expect("Postgres answers");
     assert_eq!(voters, ["ada", "bob", "cleo"]);
     assert_eq!(voters.iter().collect::<HashSet<_>>().len(), 3);
+    let (done, said, errors) = operator(&tally.stores, &merge).await;
+    assert!(done, "{said:?} {errors}");
+    assert_eq!(differences(&tally.pool).await, 0);
     tally.assert_exact_when_quiescent(item).await;
 }
 
