@@ -9,8 +9,8 @@
 create or replace function begin_ranges(p_range_ids bigint) returns bigint
 language plpgsql as $$
 declare
-    -- The range must not end while votes go on: half of it is left for that.
-    margin constant bigint := greatest(p_range_ids, 1000000);
+    -- Votes must not reach its end before the ledger is split, which takes hours if it is large.
+    margin constant bigint := greatest(p_range_ids, 100000000);
     last constant bigint := (select case when is_called then last_value else last_value - 1 end from vote_id_seq);
     lowest constant bigint := (select coalesce(cell, 0)::bigint << 40 from identity);
     first_end constant bigint := lowest + ((last - lowest + margin) / p_range_ids + 1) * p_range_ids;

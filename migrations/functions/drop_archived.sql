@@ -5,7 +5,7 @@
 -- looks at.
 -- Returns the last id that it looked at, how many votes it deleted, and whether that was the end.
 -- Raises object_not_in_prerequisite_state if the archive is not checked, was cancelled, or was checked with another
--- file; and data_corrupted if at the end fewer votes were dropped than the file has.
+-- file, and while the ledger is being split; and data_corrupted if at the end fewer votes were dropped than the file has.
 -- Called by operators (`tally archive`). Locks: the archive, and the rows that it deletes.
 create or replace function drop_archived(
     p_archive bigint, p_hash bytea, p_limit_ids bigint,
@@ -19,6 +19,11 @@ declare
     from_id bigint;
     gone bigint[];
 begin
+    -- As in edit_voter.
+    if not pg_try_advisory_xact_lock_shared(7416153285) then
+        raise exception 'the ledger is being split into ranges: go on with the archive afterwards'
+            using errcode = 'object_not_in_prerequisite_state';
+    end if;
     select * into strict held from archive where archive.id = p_archive for update;
     if held.checked_at is null or held.cancelled_at is not null or held.file_hash is distinct from p_hash then
         raise exception 'archive % has no checked file, or another one', p_archive

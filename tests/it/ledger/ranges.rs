@@ -449,6 +449,11 @@ async fn a_split_that_is_broken_off_stops_no_vote_and_can_be_begun_again() {
     let (done, said, errors) = operator(&tally.stores, &merge).await;
     assert!(!done, "{said:?}");
     assert!(errors.contains("being split"), "{errors}");
+    let dropped = sqlx::raw_sql("select drop_archived(1, '', 1)")
+        .execute(&tally.pool)
+        .await;
+    let why = dropped.expect_err("rows are copied").to_string();
+    assert!(why.contains("being split"), "{why}");
     splitting.rollback().await.expect("an end");
 
     assert_eq!(tally.ledger.add_ranges().await.expect("an answer"), 0);
