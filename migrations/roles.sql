@@ -172,7 +172,8 @@ grant execute on function import_votes, import_items, import_polls, reserve_ids 
 -- `tally archive` finds what has closed. Functions mark it and drop its votes.
 grant select on archive, archived_item, archived_rule to tally_operator;
 grant select (id, title, key, closes_at, archive_id) on rule to tally_operator;
-grant execute on function archive_faults, begin_archive, check_archive, drop_archived, cancel_archive to tally_operator;
+grant execute on function archive_faults, begin_archive, check_archive, drop_archived, cancel_archive,
+    drop_empty_range to tally_operator;
 grant select (id, key, name, vote_count, down_count, counted_at, rule_id) on item to tally_operator;
 grant select on audited_count to tally_operator;
 grant usage, select on sequence vote_id_seq to tally_operator;

@@ -207,6 +207,16 @@ impl ArchiveLedger {
         })
     }
 
+    /// Drops a range of the ledger of which all votes are archived. Returns its number; `None`: there is none.
+    ///
+    /// # Errors
+    /// [`LedgerError::is_lock_timeout`] when others use the ledger so that votes would have to wait, or change old
+    /// votes; when something that is not Tally's depends on the range.
+    pub async fn drop_empty_range(&self, act: &NewAct) -> Result<Option<i32>, LedgerError> {
+        let dropped = sqlx::query_scalar!("select drop_empty_range($1)", act.to_json());
+        Ok(dropped.fetch_one(&self.patient.pool).await?)
+    }
+
     /// Gives an archive up. Returns false if there is none, it has ended, or votes are dropped.
     pub async fn cancel_archive(&self, id: ArchiveId, act: &NewAct) -> Result<bool, LedgerError> {
         let cancelled = sqlx::query_scalar!(

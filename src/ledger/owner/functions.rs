@@ -15,7 +15,7 @@ macro_rules! functions {
 /// whose body is no text (`return …`): when Postgres creates it, it looks up what the body calls.
 /// Functions that only servers of the last release call stand at the end, under `Former`
 /// (migrations/README.md).
-const FUNCTIONS: [(&str, &str); 57] = functions![
+const FUNCTIONS: [(&str, &str); 58] = functions![
     "search_text",
     "search_vector",
     "search_query",
@@ -60,6 +60,7 @@ const FUNCTIONS: [(&str, &str); 57] = functions![
     "check_archive",
     "drop_archived",
     "cancel_archive",
+    "drop_empty_range",
     "broken_rules",
     "broken_changes",
     "use_api_key",

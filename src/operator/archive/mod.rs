@@ -34,6 +34,10 @@ const LIST_LIMIT_ARCHIVES: i64 = 1000;
 const ROLL_UP_WAIT_LIMIT: Duration = Duration::from_secs(60);
 /// The time between two looks.
 const ROLL_UP_LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How long it tries to drop ranges of the ledger that are empty, while others use the ledger.
+const DROP_RANGES_LIMIT: Duration = Duration::from_secs(60);
+/// The time between two tries.
+const DROP_RANGES_EVERY: Duration = Duration::from_millis(250);
 
 /// Runs `tally archive`. Returns whether all was well.
 ///
@@ -190,8 +194,42 @@ async fn go_on(
             folder.display()
         )
     })?;
-    report(&find(ledger, id).await?, as_json);
+    let stop = shutdown::requested_or_deaf();
+    let ranges = tokio::select! {
+        biased;
+        () = stop => Vec::new(),
+        ranges = drop_empty_ranges(ledger) => ranges,
+    };
+    let mut line = described(&find(ledger, id).await?);
+    if !ranges.is_empty() {
+        line["dropped_ranges"] = json!(ranges);
+    }
+    show(&line, as_json);
     Ok(())
+}
+
+/// Drops the ranges of the ledger of which all votes are archived; returns their numbers. If that fails, the archive
+/// is done nevertheless: it says so, and the next archive tries again.
+async fn drop_empty_ranges(ledger: &ArchiveLedger) -> Vec<i32> {
+    let deadline = Instant::now() + DROP_RANGES_LIMIT;
+    let act = ledger.operator.act(ActKind::ArchiveDrop);
+    let mut dropped = Vec::new();
+    loop {
+        match ledger.drop_empty_range(&act).await {
+            Ok(Some(range)) => dropped.push(range),
+            Ok(None) => return dropped,
+            Err(error) if error.is_lock_timeout() && Instant::now() < deadline => {
+                sleep(DROP_RANGES_EVERY).await
+            }
+            Err(error) => {
+                telemetry::complain(format_args!(
+                    "the archive is done, but an empty range of the ledger is still there: {error}; the next archive, \
+                     or resume of this one, drops it"
+                ));
+                return dropped;
+            }
+        }
+    }
 }
 
 async fn finish(
@@ -359,22 +397,23 @@ async fn list(ledger: &ArchiveLedger, as_json: bool) -> anyhow::Result<bool> {
 }
 
 fn report(archive: &Archive, as_json: bool) {
+    show(&described(archive), as_json);
+}
+
+fn described(archive: &Archive) -> Value {
     let file = archive.file.as_ref();
-    show(
-        &json!({
-            "archive": archive.id.0,
-            "state": archive.state.name(),
-            "created_at": archive.created_at,
-            "file": archive.file_name(),
-            "sha256": file.map(|file| hexadecimal(&file.hash)),
-            "items": archive.items,
-            "polls": archive.polls,
-            "votes": file.map(|file| file.votes.total),
-            "sum": file.map(|file| file.votes.net),
-            "first_vote_id": file.and_then(|file| file.votes.first),
-            "last_vote_id": file.and_then(|file| file.votes.last),
-            "dropped_votes": archive.dropped_total,
-        }),
-        as_json,
-    );
+    json!({
+        "archive": archive.id.0,
+        "state": archive.state.name(),
+        "created_at": archive.created_at,
+        "file": archive.file_name(),
+        "sha256": file.map(|file| hexadecimal(&file.hash)),
+        "items": archive.items,
+        "polls": archive.polls,
+        "votes": file.map(|file| file.votes.total),
+        "sum": file.map(|file| file.votes.net),
+        "first_vote_id": file.and_then(|file| file.votes.first),
+        "last_vote_id": file.and_then(|file| file.votes.last),
+        "dropped_votes": archive.dropped_total,
+    })
 }

@@ -12,7 +12,7 @@ use sqlx::PgPool;
 use tally::domain::ItemId;
 use tally::ledger::{OwnerLedger, Partitioned, RANGE_LEAST_IDS};
 
-use crate::helpers::programs::{TALLY, command, operator, run, text};
+use crate::helpers::programs::{TALLY, command, operator, run, start_worker, text};
 use crate::helpers::stores::blocker;
 use crate::helpers::tally::Tally;
 use crate::rules::assert_rules_hold;
@@ -500,4 +500,82 @@ async fn a_row_of_a_voter_gets_into_a_ledger_in_ranges_in_one_way_alone() {
         let why = refused.expect_err(statement).to_string();
         assert!(why.contains(words), "{statement}: {why}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_range_of_which_all_votes_are_archived_is_dropped_under_votes_and_counts_stay() {
+    let tally = Arc::new(Tally::start().await);
+    let closing = tally.item_with(json!({ "numbered": true })).await;
+    let open = tally.item("x").await;
+    for voter in ["ada", "bob"] {
+        assert_eq!(tally.vote(closing, voter).await.0, StatusCode::CREATED);
+    }
+    split(&tally).await;
+    for range in [1, 2] {
+        draw(&tally.pool, end_of(&tally.pool, range).await - 1).await;
+        assert!(tally.ledger.add_ranges().await.expect("ranges") >= 1);
+        for item in [closing, open] {
+            let status = tally.vote(item, &format!("cleo{range}")).await.0;
+            assert_eq!(status, StatusCode::CREATED);
+        }
+    }
+    let ends = Arc::new(AtomicBool::new(false));
+    let voting = tokio::spawn(vote_at_random(
+        Arc::clone(&tally),
+        vec![open],
+        7,
+        Arc::clone(&ends),
+    ));
+    sqlx::raw_sql("update rule set opens_at = null, closes_at = now() - interval '2 days'")
+        .execute(&tally.pool)
+        .await
+        .expect("the owner may");
+    let _worker = start_worker(&tally.stores, "worker", &[]);
+    let folder = tally.stores.folder().join("archives");
+    std::fs::create_dir(&folder).expect("a folder");
+
+    // A report holds the range's lock; the archive waits for it, and votes wait for neither.
+    let report = blocker(&tally.pool, "select count(*) from vote").await;
+    let item = closing.to_string();
+    let out = folder.to_str().expect("a plain path").to_owned();
+    let stores = Arc::clone(&tally);
+    let archiving = tokio::spawn(async move {
+        let run = ["archive", "run", "--item", &item, "--out", &out, "--apply"];
+        operator(&stores.stores, &run).await
+    });
+    crate::helpers::eventually("the votes are archived", async || {
+        let ended = "select count(*) from archive where ended_at is not null";
+        (number(&tally.pool, ended).await == 1).then_some(())
+    })
+    .await;
+    let first = "select count(*) from vote_range where number = 1";
+    assert_eq!(number(&tally.pool, first).await, 1);
+    report.rollback().await.expect("an end");
+    let (done, said, errors) = archiving.await.expect("it ends");
+    assert!(done, "{said:?} {errors}");
+    assert_eq!(
+        (&said[0]["dropped_votes"], &said[0]["dropped_ranges"]),
+        (&json!(4), &json!([1])),
+        "{said:?} {errors}"
+    );
+    ends.store(true, Ordering::Relaxed);
+    voting.await.expect("votes are taken");
+
+    assert_eq!(number(&tally.pool, first).await, 0);
+    assert_eq!(tables(&tally.pool).await, ["vote_range_2", "vote_range_3"]);
+    let noted = "select count(*) from act where what = 'archive.drop' and outcome = 'done' and target = 'vote_range:1'";
+    assert_eq!(number(&tally.pool, noted).await, 1);
+    // Whoever voted has voted, whichever range it was in.
+    assert_eq!(tally.vote(open, "cleo1").await.0, StatusCode::OK);
+    assert_eq!(tally.vote(closing, "ada").await.0, StatusCode::CONFLICT);
+    for audit in ["broken_rules", "broken_changes"] {
+        let faults = format!("select cardinality(faults)::bigint from {audit}(0, 1000000)");
+        assert_eq!(number(&tally.pool, &faults).await, 0, "{audit}");
+    }
+    assert_eq!(differences(&tally.pool).await, 0);
+    crate::helpers::eventually("the saved count", async || {
+        (tally.saved_count(closing).await == 4).then_some(())
+    })
+    .await;
+    tally.assert_exact_when_quiescent(open).await;
 }

@@ -123,6 +123,7 @@ tally_operator cancel_archive: execute
 tally_operator check_archive: execute
 tally_operator create_voter_edit: execute
 tally_operator drop_archived: execute
+tally_operator drop_empty_range: execute
 tally_operator edit_voter: execute
 tally_operator end_api_key: execute
 tally_operator event: select, update (tries, refusals, first_tried_at, next_try_at, delivered_at, dead_at)
