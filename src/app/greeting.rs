@@ -17,6 +17,8 @@ const KEY_LIMIT_BYTES: u64 = 1024;
 /// What the greeting has.
 pub(super) struct Greeting<'a> {
     pub address: SocketAddr,
+    /// The servers: one at that address, or several, perhaps behind a proxy at that address.
+    pub servers: &'a [SocketAddr],
     pub open: Open,
     /// A key for what is not open.
     pub key: Option<ApiKey>,
@@ -43,7 +45,7 @@ impl Greeting<'_> {
         };
         format!(
             "
-Tally is at {base}/{how}
+Tally is at {base}/{servers}{how}
 
   curl -s {base}/v1/items
   curl -s {base}/v1/items/1/votes{credential} -H 'content-type: application/json' -d '{{\"voter_id\":\"ada\"}}'
@@ -52,9 +54,26 @@ Tally is at {base}/{how}
   {psql}      reports: select * from report.items;
   Ctrl-C stops everything{stays}.
 ",
+            servers = self.which_servers(),
             how = self.how_it_is_open(),
             psql = self.psql,
         )
+    }
+
+    /// Says which servers there are, if they are several.
+    fn which_servers(&self) -> String {
+        let at = |server: &SocketAddr| format!("http://{server}");
+        match self.servers {
+            [] | [_] => String::new(),
+            [first, others @ ..] if *first == self.address => format!(
+                "\nFurther servers: {}. With HAProxy installed, one address leads to all of them.",
+                others.iter().map(at).collect::<Vec<_>>().join(", ")
+            ),
+            all => format!(
+                "\nHAProxy leads from there to the servers: {}",
+                all.iter().map(at).collect::<Vec<_>>().join(", ")
+            ),
+        }
     }
 
     /// Says what anyone may do, and the key for the rest.
@@ -117,6 +136,7 @@ mod tests {
         let key = ApiKey::parse(&format!("tally_{}", "0".repeat(64)));
         let greeting = Greeting {
             address: "127.0.0.1:8080".parse().expect("an address"),
+            servers: &[],
             open,
             key: key.filter(|_| open != Open::ALL),
             psql: "psql",
@@ -148,5 +168,25 @@ mod tests {
             voters.contains("has: voters.") && !voters.contains("Bearer"),
             "{voters}"
         );
+    }
+
+    #[test]
+    fn the_greeting_names_all_servers_behind_a_proxy_or_beside_each_other() {
+        let [first, second, third] =
+            ["127.0.0.1:8080", "127.0.0.1:81", "127.0.0.1:82"].map(|text| text.parse().expect("an address"));
+        let greeting = |servers: &[SocketAddr]| {
+            let greeting = Greeting {
+                address: first,
+                servers,
+                open: Open::ALL,
+                key: None,
+                psql: "psql",
+                folder: None,
+            };
+            greeting.text()
+        };
+        assert!(greeting(&[second, third]).contains("servers: http://127.0.0.1:81, http://127.0.0.1:82\n"));
+        assert!(greeting(&[first, second]).contains("Further servers: http://127.0.0.1:81. "));
+        assert!(!greeting(&[first]).contains("servers"));
     }
 }

@@ -303,7 +303,8 @@ pub struct Dev {
     )]
     pub folder: PathBuf,
 
-    /// Which private Redis to start: one, or a primary and replicas that Sentinels watch
+    /// What to start: one of each, or two servers, two workers, a Postgres with a standby, and a Redis that Sentinels
+    /// watch or a Redis Cluster
     #[arg(
         long,
         env = "TALLY_TOPOLOGY",

@@ -1,6 +1,8 @@
-//! A private Postgres, a private Redis with its Sentinels, or a private Redis Cluster: for `tally dev`, the tests and the bench.
+//! A private Postgres, a private Redis with its Sentinels or a private Redis Cluster, and a private HAProxy: for `tally
+//! dev`, the tests and the bench.
 
 mod cluster;
+mod haproxy;
 mod postgres;
 mod process;
 mod redis;
@@ -9,6 +11,7 @@ mod sentinels;
 use std::path::{Path, PathBuf};
 
 pub use cluster::PrivateCluster;
+pub use haproxy::PrivateProxy;
 pub use postgres::{Durability, PrivatePostgres};
 pub use process::{Process, free_port};
 pub use redis::{PrivateRedis, redis_login_url};

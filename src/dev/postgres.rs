@@ -241,6 +241,34 @@ impl PrivatePostgres {
         }
     }
 
+    /// Whether it has data and takes writes: it never followed another one, or was promoted since.
+    pub fn is_primary(&self) -> bool {
+        self.data().join("PG_VERSION").exists() && !self.data().join("standby.signal").exists()
+    }
+
+    /// Its timeline: each promotion begins another one, with a higher number.
+    pub fn timeline(&self) -> u32 {
+        // Postgres keeps a file for each timeline but the first.
+        let files = std::fs::read_dir(self.data().join("pg_wal"));
+        let names = files.into_iter().flatten().flatten().map(|file| file.file_name());
+        let timelines = names.filter_map(|name| {
+            let name = name.to_str()?.strip_suffix(".history")?;
+            u32::from_str_radix(name, 16).ok()
+        });
+        timelines.max().unwrap_or(1)
+    }
+
+    /// Deletes its data. It must be stopped.
+    ///
+    /// # Errors
+    /// When they cannot be deleted.
+    pub fn delete(&self) -> anyhow::Result<()> {
+        if self.folder.exists() {
+            std::fs::remove_dir_all(&self.folder)?;
+        }
+        Ok(())
+    }
+
     /// The process id of its first process, the parent of all others.
     pub fn process_id(&self) -> Option<u32> {
         self.process.as_ref().and_then(Process::id)

@@ -1,6 +1,6 @@
 //! The client's address of a request, also behind proxies.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -54,6 +54,17 @@ impl FromStr for Networks {
 }
 
 impl Networks {
+    /// The loopback interface.
+    pub fn of_this_machine() -> Self {
+        Self(
+            [
+                IpNet::from(IpAddr::from(Ipv4Addr::LOCALHOST)),
+                IpNet::from(IpAddr::from(Ipv6Addr::LOCALHOST)),
+            ]
+            .into(),
+        )
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use nix::sys::signal::Signal;
+use sqlx::Connection as _;
 use testkit::programs::until_ready;
 use testkit::stores::temporary_folder;
 use tokio::process::Command;
@@ -90,25 +91,143 @@ async fn dev_serves_keeps_its_data_over_a_restart_and_leaves_no_process_behind()
     .await;
 }
 
+/// What Postgres notes in this line of the file of its process: 0 its id, 3 its port.
+fn noted(data: &Path, line: usize) -> Option<String> {
+    let note = std::fs::read_to_string(data.join("postmaster.pid")).ok()?;
+    note.lines().nth(line).map(|text| text.trim().to_owned())
+}
+
+async fn start_topology(folder: &Path, topology: &str, name: &str) -> (Program, String) {
+    let mut dev = dev(folder);
+    dev.args(["--topology", topology]);
+    let program = Program::start(dev, folder, name).expect("the program starts");
+    let line = program.wait_for_line("Tally is at").await;
+    let base = line
+        .trim_start_matches("Tally is at ")
+        .trim_end_matches('/')
+        .to_owned();
+    until_ready(&base).await.expect("a server that is ready");
+    (program, base)
+}
+
+/// The addresses that the greeting has.
+fn addresses(program: &Program) -> Vec<String> {
+    let output = program.output();
+    let line = output
+        .lines()
+        .find(|line| line.contains("servers: http") || line.contains("Further servers"));
+    let words = line.unwrap_or_default().split([' ', ',']);
+    let found = words.filter(|word| word.starts_with("http"));
+    found.map(|word| word.trim_end_matches('.').to_owned()).collect()
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn dev_with_the_topology_sentinel_counts_on_the_primary_and_leaves_no_process_behind() {
+async fn dev_with_a_topology_has_two_of_each_program_and_outlives_the_primary_of_postgres_also_over_a_restart()
+ {
     let folder = temporary_folder("dev-").expect("a folder");
     let place = folder.path().to_string_lossy().into_owned();
-    for name in ["first", "second"] {
-        let mut dev = dev(folder.path());
-        dev.args(["--topology", "sentinel"]);
-        let program = Program::start(dev, folder.path(), name).expect("the program starts");
-        let line = program.wait_for_line("Tally is at").await;
-        let base = line.trim_start_matches("Tally is at ").trim_end_matches('/');
-        until_ready(base).await.expect("a server that is ready");
-        assert!(
-            program.output().contains("Sentinels name the primary of Redis"),
-            "{}",
-            program.output()
-        );
+    let data = |name: &str| folder.path().join("data").join(name).join("data");
+    let http = reqwest::Client::new();
+    let vote = async |base: &str| {
+        let sent = http
+            .post(format!("{base}/v1/items/1/votes"))
+            .body("")
+            .send()
+            .await;
+        sent.expect("an answer").status().as_u16()
+    };
+    let (program, base) = start_topology(folder.path(), "sentinel", "first").await;
+    let output = program.output();
+    assert!(output.contains("Sentinels name the primary of Redis"), "{output}");
+    // Behind HAProxy, or beside each other.
+    let servers = addresses(&program);
+    assert_eq!(
+        servers.len() + usize::from(output.contains("Further")),
+        2,
+        "{output}"
+    );
+    for server in [&base].into_iter().chain(&servers) {
+        assert_eq!(vote(server).await, 201, "{server}");
+    }
+    let secret = std::fs::read_to_string(folder.path().join("data/secret")).expect("a password");
+    let port = noted(&data("postgres-standby"), 3).expect("a standby");
+    let url = format!("postgres://tally:{}@127.0.0.1:{port}/tally", secret.trim());
+    let number = async |query: &'static str| -> i64 {
+        let mut standby = sqlx::PgConnection::connect(&url).await.expect("a standby");
+        sqlx::query_scalar(query)
+            .fetch_one(&mut standby)
+            .await
+            .expect("an answer")
+    };
+    let mut votes = 1 + i64::try_from(servers.len()).expect("a few");
+    eventually(
+        "the standby has the votes, and there are two workers",
+        async || {
+            let found = (
+                number("select count(*) from vote").await,
+                number("select count(*) from worker").await,
+            );
+            (found == (votes, 2)).then_some(())
+        },
+    )
+    .await;
+
+    let primary = noted(&data("postgres"), 0).expect("a primary");
+    let primary = nix::unistd::Pid::from_raw(primary.parse().expect("a number"));
+    nix::sys::signal::kill(primary, Signal::SIGQUIT).expect("it runs");
+    assert_eq!(number("select pg_promote()::int::bigint").await, 1);
+    eventually("votes are stored again", async || {
+        (vote(&base).await == 201).then_some(())
+    })
+    .await;
+    votes = number("select count(*) from vote").await;
+    stop(program, Signal::SIGINT).await;
+    assert_eq!(processes_with(&place), Vec::<String>::new());
+
+    // Also with one Postgres and one Redis.
+    for topology in ["sentinel", "single"] {
+        let (program, base) = start_topology(folder.path(), topology, topology).await;
+        let item = reqwest::get(format!("{base}/v1/items/1"))
+            .await
+            .expect("an answer");
+        let item: serde_json::Value = item.json().await.expect("JSON");
+        assert_eq!(item["vote_count"], votes, "{topology}");
         stop(program, Signal::SIGINT).await;
         assert_eq!(processes_with(&place), Vec::<String>::new());
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dev_with_a_topology_at_an_address_that_another_program_has_says_so_in_one_line() {
+    let folder = temporary_folder("dev-").expect("a folder");
+    let place = folder.path().to_string_lossy().into_owned();
+    let other = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = other.local_addr().expect("an address").to_string();
+    let mut dev = dev(folder.path());
+    dev.args(["--topology", "sentinel"]).env("TALLY_LISTEN", &taken);
+    let output = run(dev).await;
+    let errors = text(&output.stderr);
+    assert!(!output.status.success());
+    let says = |line: &&str| line.contains("TALLY_LISTEN") && line.contains(&taken);
+    assert_eq!(errors.trim().lines().filter(says).count(), 1, "{errors}");
+    assert_eq!(processes_with(&place), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dev_with_the_topology_cluster_counts_and_leaves_no_process_behind_even_killed() {
+    let folder = temporary_folder("dev-").expect("a folder");
+    let place = folder.path().to_string_lossy().into_owned();
+    let (mut program, base) = start_topology(folder.path(), "cluster", "first").await;
+    let vote = reqwest::Client::new()
+        .post(format!("{base}/v1/items/1/votes"))
+        .body("");
+    assert_eq!(vote.send().await.expect("an answer").status(), 201);
+    assert!(processes_with(&place).iter().any(|line| line.contains("cluster")));
+    program.kill().await.expect("it runs");
+    eventually("no process is left", async || {
+        processes_with(&place).is_empty().then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
