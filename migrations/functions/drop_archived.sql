@@ -21,7 +21,7 @@ declare
 begin
     -- As in edit_voter.
     if not pg_try_advisory_xact_lock_shared(7416153285) then
-        raise exception 'the ledger is being split into ranges: go on with the archive afterwards'
+        raise exception 'the ledger is being split into ranges, or an empty range is dropped: go on with the archive afterwards'
             using errcode = 'object_not_in_prerequisite_state';
     end if;
     select * into strict held from archive where archive.id = p_archive for update;

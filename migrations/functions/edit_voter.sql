@@ -8,7 +8,7 @@
 -- p_edit: the edit. p_limit_ids: the most vote ids that it looks at. p_limit_rows: the most rows that it
 -- looks for; with the others on their items and in their polls it may change more.
 -- Returns what it took back. Nothing is left to do if it has ended. Raises object_not_in_prerequisite_state while the
--- ledger is being split.
+-- ledger is being split, or a range of it dropped.
 -- Called by operators (`tally voter`, and servers with an operator's login).
 -- Locks: the advisory lock 7416153282, as void_votes; the edit; the rules of the votes' items, in the order of
 -- their ids; the advisory lock 7416153283, which decisions and imports share; then the rows of `place` and
@@ -38,7 +38,7 @@ declare
 begin
     -- Whoever splits the ledger copies rows that this would change.
     if not pg_try_advisory_xact_lock_shared(7416153285) then
-        raise exception 'the ledger is being split into ranges: resume the edit afterwards'
+        raise exception 'the ledger is being split into ranges, or an empty range is dropped: resume the edit afterwards'
             using errcode = 'object_not_in_prerequisite_state';
     end if;
     items := '{}'; nets := '{}'; downs := '{}';
