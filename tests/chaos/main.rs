@@ -65,19 +65,26 @@ fn main() -> ExitCode {
             }
         };
     }
-    let short = Trial::test("every_fault_of_a_short_run_leaves_all_counts_exact", || {
-        let runtime = runtime().map_err(|error| Failed::from(error.to_string()))?;
-        runtime
-            .block_on(short_run())
-            .map_err(|error| Failed::from(format!("{error:#}")))
-    });
+    // A trial for each round, so that each has the time of a test.
+    let mut trials: Vec<Trial> = SHORT_RUN.map(short_round).collect();
     let tampering = Trial::test("whatever_breaks_votes_ballots_or_voidings_is_found", || {
         let play = async { tampering::play(&folder("tampering")?).await };
         runtime()
             .and_then(|runtime| runtime.block_on(play))
             .map_err(|error| Failed::from(format!("{error:#}")))
     });
-    libtest_mimic::run(&Arguments::from_args(), vec![short, tampering]).exit_code()
+    trials.push(tampering);
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+/// The test that every fault of the round with this seed leaves all counts exact.
+fn short_round(seed: u64) -> Trial {
+    let name = format!("every_fault_of_round_{seed}_leaves_all_counts_exact");
+    Trial::test(name, move || {
+        runtime()
+            .and_then(|runtime| runtime.block_on(short_run(seed)))
+            .map_err(|error| Failed::from(format!("{error:#}")))
+    })
 }
 
 /// Ties the small disks to this process: they go when it ends, however it ends. Called before
@@ -127,14 +134,14 @@ fn shown(name: &str, (figures, failures): (serde_json::Value, Vec<String>)) -> a
     Ok(failures.is_empty())
 }
 
-async fn short_run() -> anyhow::Result<()> {
+async fn short_run(seed: u64) -> anyhow::Result<()> {
     let mut report = Report::default();
     let mut failures = Vec::new();
     play(
-        SHORT_RUN,
+        seed..seed + 1,
         None,
         WATCHERS_PER_SERVER,
-        &folder("short")?,
+        &folder(&format!("round-{seed}"))?,
         |round, folder| {
             if !round.is_exact() {
                 failures.push(report::failure(&round, folder));
