@@ -263,8 +263,14 @@ impl PrivatePostgres {
     /// # Errors
     /// When they cannot be deleted.
     pub fn delete(&self) -> anyhow::Result<()> {
-        if self.folder.exists() {
-            std::fs::remove_dir_all(&self.folder)?;
+        // Out of its place first, so that nobody takes what a killed program left for a database.
+        let old = self.folder.join("data.old");
+        if old.exists() {
+            std::fs::remove_dir_all(&old)?;
+        }
+        if self.data().exists() {
+            std::fs::rename(self.data(), &old)?;
+            std::fs::remove_dir_all(&old)?;
         }
         Ok(())
     }
@@ -412,14 +418,20 @@ impl PrivatePostgres {
     pub async fn follow(&mut self, primary: &Self) -> anyhow::Result<()> {
         std::fs::create_dir_all(&self.folder)?;
         give(&self.folder)?;
+        // As in `initialize`: nobody takes a half-made folder for a database.
+        let fresh = self.folder.join("data.new");
+        if fresh.exists() {
+            std::fs::remove_dir_all(&fresh)?;
+        }
         let options = [
             format!("--dbname={}", primary.url("postgres")),
-            format!("--pgdata={}", self.data().display()),
+            format!("--pgdata={}", fresh.display()),
             "--write-recovery-conf".to_owned(),
             "--checkpoint=fast".to_owned(),
             "--no-sync".to_owned(),
         ];
         run_to_end(program("pg_basebackup")?, options).await?;
+        std::fs::rename(fresh, self.data())?;
         self.passwords.clone_from(&primary.passwords);
         Ok(())
     }
