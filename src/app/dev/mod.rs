@@ -7,7 +7,7 @@ mod stores;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::Context as _;
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 use tokio::sync::watch;
 
 use self::stores::DevStores;
@@ -170,8 +170,9 @@ async fn serve(
     }
     // The servers stop first, so that the workers' last flush has all votes.
     stop_workers.send_replace(true);
-    for worker in workers {
-        worker.await??;
+    // All of them, also if one failed: the stores stop next.
+    for ended in join_all(workers).await {
+        ended??;
     }
     served.map(|_| ())
 }
