@@ -1,20 +1,20 @@
-//! The bench of what grows with the votes: the tail beyond the watermark, and the disk.
+//! The bench of what grows with the votes: the tail beyond the watermark, the disk, and the split into ranges.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tally::domain::ItemId;
-use tally::ledger::WorkerLedger;
+use tally::ledger::{OwnerLedger, Partitioned, WorkerLedger};
 use testkit::load::{Load, Mix, Pace, Requests, Spread};
 use tokio::time::{Instant, sleep};
 
 use crate::servers::Servers;
 use crate::settings::Settings;
-use crate::stores::{Database, Stores};
+use crate::stores::{Database, RANGE_IDS, Stores};
 use crate::systems::System;
 use crate::voting::check;
-use crate::workloads::{CONNECTIONS, EMPTY, ITEMS};
-use testkit::benchmark::{DiskBytes, SnapshotCost, WorkerRow};
+use crate::workloads::{CONNECTIONS, EMPTY, ITEMS, full};
+use testkit::benchmark::{DiskBytes, SnapshotCost, SplitCost, WorkerRow};
 
 /// Connections that vote on all items, while the others vote on one.
 const OTHER_CONNECTIONS: usize = 32;
@@ -170,6 +170,68 @@ async fn slowest_lookup(database: &Database) -> f64 {
         slowest = slowest.max(started.elapsed());
     }
     slowest.as_secs_f64() * 1000.0
+}
+
+/// Votes on all items, each with a voter, while a full ledger is split into ranges.
+pub async fn split(stores: &Stores, round: usize, number: u32, settings: &Settings) -> WorkerRow {
+    let template = full(settings);
+    let database = stores.database(&template).await;
+    let servers = Servers::start(stores, &database, System::Tally, 1, &[]).await;
+    let items = usize::try_from(ITEMS).expect("items");
+    let requests = Arc::new(Requests::render(items, Spread::Uniform, Mix::Votes, true));
+    let load = Load::start(&servers.addresses, CONNECTIONS, requests, Pace::Closed, number);
+    sleep(settings.warm_up * 2).await;
+    load.measure();
+    sleep(settings.long).await;
+    let (before, ledger_bytes_before) = (load.seen().await, ledger_bytes(&database).await);
+    let owner = OwnerLedger::new(&database.url, "tally bench").expect("a URL");
+    let (started, votes_before) = (Instant::now(), load.acknowledged_votes());
+    let done = owner.partition(RANGE_IDS, |_, _| {}).await.expect("a split");
+    let seconds = started.elapsed().as_secs_f64();
+    let votes = load.acknowledged_votes() - votes_before;
+    let mut meanwhile = load.seen().await.latency_us;
+    owner.close().await;
+    let Partitioned::Done { locked, .. } = done else {
+        panic!("the ledger was in ranges");
+    };
+    meanwhile
+        .subtract(&before.latency_us)
+        .expect("the same, and more");
+    let cost = SplitCost {
+        locked_ms: locked.as_secs_f64() * 1000.0,
+        slowest_answer_ms_before: before.latency_us.max() as f64 / 1000.0,
+        slowest_answer_ms: meanwhile.max() as f64 / 1000.0,
+        ledger_bytes_before,
+        ledger_bytes_after: ledger_bytes(&database).await,
+    };
+    let load = load.stop().await;
+    let stopped = servers.stop(stores, &database).await;
+    let acknowledged = load.acknowledged_votes;
+    let checked = check(stores, &database, System::Tally, &template, acknowledged).await;
+    let fault = [load.expect_all_answered(), stopped, checked];
+    let fault = fault.into_iter().find_map(Result::err);
+    stores.drop(database).await;
+    let rows = u64::try_from(template.votes()).expect("votes");
+    WorkerRow {
+        split: Some(cost),
+        ..WorkerRow::new("split", round, rows, seconds, fault)
+    }
+    .under_load(
+        CONNECTIONS,
+        before.votes as f64 / settings.long.as_secs_f64(),
+        votes as f64 / seconds,
+    )
+}
+
+async fn ledger_bytes(database: &Database) -> i64 {
+    sqlx::query_scalar(
+        "select sum(pg_total_relation_size(oid))::bigint from pg_class
+         where relkind = 'r' and relnamespace = current_schema()::regnamespace
+           and (relname in ('vote', 'vote_of_voter') or relname ~ '^vote_range_[0-9]+$')",
+    )
+    .fetch_one(&database.pool)
+    .await
+    .expect("a size")
 }
 
 /// Measures a vote's size on disk in fresh tables, without and with a voter of 15 bytes.

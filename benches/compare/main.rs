@@ -274,6 +274,7 @@ impl Bench {
                         vec![ledger::open_snapshot(stores, round, number, settings).await]
                     }
                     "bytes_per_vote" => ledger::bytes_per_vote(stores, round).await,
+                    "split" => vec![ledger::split(stores, round, number, settings).await],
                     "audit_idle" => vec![worker::audit_idle(stores, round, settings).await],
                     "audit" => vec![worker::audit(stores, round, number, settings).await],
                     // All workloads of one set of counters run together.

@@ -117,6 +117,16 @@ pub fn worker_line(row: &WorkerRow) -> String {
             cost.lookup_ms_after
         );
     }
+    if let Some(cost) = row.split {
+        line += &format!(
+            "; votes locked out for {:.1} ms; slowest answer {:.0} ms, before {:.0} ms; ledger {:.0} MB, then {:.0} MB",
+            cost.locked_ms,
+            cost.slowest_answer_ms,
+            cost.slowest_answer_ms_before,
+            cost.ledger_bytes_before as f64 / 1e6,
+            cost.ledger_bytes_after as f64 / 1e6
+        );
+    }
     if let Some(disk) = row.disk_bytes_per_vote {
         line += &format!(
             "; bytes a vote {:.1}: table {:.1}, primary key {:.1}, vote_once {:.1}",

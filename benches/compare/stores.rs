@@ -34,7 +34,7 @@ pub struct Stores {
 }
 
 /// How many ids a range of a split ledger has: the default.
-const RANGE_IDS: i64 = 100_000_000;
+pub const RANGE_IDS: i64 = 100_000_000;
 
 /// What is in the database with which a run begins.
 #[derive(Clone, Copy, Debug)]
@@ -358,6 +358,14 @@ impl Stores {
             let owner = OwnerLedger::new(&url, "tally bench").expect("a URL");
             owner.partition(RANGE_IDS, |_, _| {}).await.expect("a split");
             owner.close().await;
+            // As it is once the first range is full: new votes go into the next one.
+            sqlx::raw_sql(
+                "select setval('vote_id_seq', min(end_vote_id) - 1) from vote_range;
+                 update watermark set vote_id = (select last_value from vote_id_seq)",
+            )
+            .execute(&mut connection)
+            .await
+            .expect("a next range");
         }
         locking::make_tables(&mut connection).await;
         // As autovacuum would leave it.
@@ -404,8 +412,8 @@ impl Stores {
     }
 }
 
-/// Fills the ledger. To drop the secondary indexes first and create them again afterwards
-/// takes half the time.
+/// Fills the ledger: every tenth vote has a voter of its own. To drop the secondary indexes first and create them again
+/// afterwards takes half the time.
 async fn fill_votes(connection: &mut PgConnection, template: &Template) {
     let indexes: Vec<(String, String)> = sqlx::query_as(
         "select indexrelid::regclass::text, pg_get_indexdef(indexrelid) from pg_index
@@ -422,8 +430,9 @@ async fn fill_votes(connection: &mut PgConnection, template: &Template) {
     }
     // Old enough that none of them is in flight.
     sqlx::query(
-        "insert into vote (item_id, created_at)
-         select 1 + n % $1, now() - interval '1 day' from generate_series(0, $2 - 1) n",
+        "insert into vote (item_id, voter_id, created_at)
+         select 1 + n % $1, case when n % 10 = 9 then 'earlier ' || n end, now() - interval '1 day'
+         from generate_series(0, $2 - 1) n",
     )
     .bind(template.items)
     .bind(template.votes())

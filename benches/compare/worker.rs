@@ -39,7 +39,7 @@ const BACK_FOR: Duration = Duration::from_secs(1);
 const SEED_LIMIT: Duration = Duration::from_secs(60);
 
 /// What is measured, in this order.
-pub const WORKLOADS: [(&str, &str); 10] = [
+pub const WORKLOADS: [(&str, &str); 11] = [
     ("flush", "the worker writes changed counters to their items"),
     ("sweep", "the worker scans saved counters"),
     (
@@ -61,6 +61,10 @@ pub const WORKLOADS: [(&str, &str); 10] = [
     (
         "bytes_per_vote",
         "what a vote takes on disk, without and with a voter",
+    ),
+    (
+        "split",
+        "a full ledger is split into ranges under full voting load",
     ),
 ];
 

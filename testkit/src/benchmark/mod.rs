@@ -19,8 +19,8 @@ pub use medians::{Line, median_row};
 pub use pages::{between, replace, write_pages};
 pub use results::{Machine, Results, Run, Which, Workload};
 pub use rows::{
-    CpuEach, CredentialRow, DeafRow, DiskBytes, Latency, OpenLatency, Row, SnapshotCost, Spread, StreamRow,
-    With, WorkerRow,
+    CpuEach, CredentialRow, DeafRow, DiskBytes, Latency, OpenLatency, Row, SnapshotCost, SplitCost, Spread,
+    StreamRow, With, WorkerRow,
 };
 pub use run_page::run_page;
 pub use stamp::{Stamp, stamp};

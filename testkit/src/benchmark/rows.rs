@@ -125,6 +125,7 @@ pub struct WorkerRow {
     pub disk_bytes_per_vote: Option<DiskBytes>,
     pub redis_bytes_per_counter: Option<f64>,
     pub snapshot: Option<SnapshotCost>,
+    pub split: Option<SplitCost>,
     /// Votes per second before this was done, and while it was done.
     /// For the audit, before is the mean of before and after.
     pub votes_per_second_before: Option<f64>,
@@ -141,6 +142,19 @@ pub struct SnapshotCost {
     pub item_bytes_after: i64,
     pub lookup_ms_before: f64,
     pub lookup_ms_after: f64,
+}
+
+/// What it costs to split a full ledger into ranges while votes go on.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct SplitCost {
+    /// How long votes were locked out.
+    pub locked_ms: f64,
+    /// The slowest answer to a vote, for as long before the split as it is measured, and in the split.
+    pub slowest_answer_ms_before: f64,
+    pub slowest_answer_ms: f64,
+    /// Votes with their indexes.
+    pub ledger_bytes_before: i64,
+    pub ledger_bytes_after: i64,
 }
 
 /// Bytes on disk by relation, for each vote.
@@ -183,6 +197,7 @@ impl WorkerRow {
             disk_bytes_per_vote: None,
             redis_bytes_per_counter: None,
             snapshot: None,
+            split: None,
             votes_per_second_before: None,
             votes_per_second: None,
             verified: fault.is_none(),

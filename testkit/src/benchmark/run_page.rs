@@ -149,6 +149,19 @@ fn also(rows: &[&WorkerRow]) -> Vec<String> {
             Some(row.snapshot?.lookup_ms_before)
         }),
         of("after, ms", &|row| Some(row.snapshot?.lookup_ms_after)),
+        of("votes locked out, ms", &|row| Some(row.split?.locked_ms)),
+        of("slowest answer before, ms", &|row| {
+            Some(row.split?.slowest_answer_ms_before)
+        }),
+        of("slowest answer meanwhile, ms", &|row| {
+            Some(row.split?.slowest_answer_ms)
+        }),
+        of("votes and indexes before, MB", &|row| {
+            Some(row.split?.ledger_bytes_before as f64 / 1e6)
+        }),
+        of("afterwards, MB", &|row| {
+            Some(row.split?.ledger_bytes_after as f64 / 1e6)
+        }),
     ]
     .into_iter()
     .flatten()
