@@ -223,6 +223,7 @@ async fn two_workers_that_save_the_same_items_in_opposite_orders_meet_no_deadloc
         assert_eq!(newest, 1000, "an older count came after a newer one");
     }
     ledger.close().await;
+    drop(ledger);
     // Postgres counts a deadlock of this test's own, so it has counted any other.
     let mut one = blocker(&pool, "update item set name = name where id = 1").await;
     let mut other = blocker(&pool, "update item set name = name where id = 2").await;
@@ -235,15 +236,17 @@ async fn two_workers_that_save_the_same_items_in_opposite_orders_meet_no_deadloc
     other.rollback().await.expect("an end");
     pool.close().await;
     let pool = stores.pool();
-    eventually("the connections have ended", async || {
-        let left: i64 = sqlx::query_scalar(
-            "select count(*) from pg_stat_activity
-             where datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid()",
-        )
-        .fetch_one(&pool)
-        .await
-        .ok()?;
+    eventually("those of the workers have ended", async || {
+        let left: i64 =
+            sqlx::query_scalar("select count(*) from pg_stat_activity where application_name = 'test'")
+                .fetch_one(&pool)
+                .await
+                .ok()?;
         (left == 0).then_some(())
+    })
+    .await;
+    eventually("this deadlock is counted", async || {
+        (deadlocks(&pool).await > 0).then_some(())
     })
     .await;
     assert_eq!(deadlocks(&pool).await, 1);
