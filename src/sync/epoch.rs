@@ -13,6 +13,9 @@ use crate::telemetry::name;
 /// not read what an older version left in Redis.
 const COUNTER_LAYOUT: u32 = 5;
 
+/// The most items whose saved counts are compared by one statement, while an epoch is entered.
+const COMPARE_PAGE_ITEMS: i64 = 10_000;
+
 /// The most epochs that a worker remembers: some 200 bytes each.
 const SEEN_LIMIT_EPOCHS: usize = 1000;
 
@@ -217,21 +220,45 @@ impl Worker {
     /// how many; `None`: the worker is stopping.
     async fn invalidate_lost(&self, buckets: &[Bucket]) -> Result<Option<usize>, SyncError> {
         let (divisor, remainders) = self.counters.items_of(buckets);
-        let (mut after, mut invalidated) = (0, 0);
+        let mut invalidated = 0;
+        // Before the first saved count is read: a vote behind it may be rolled up before or after its item is compared.
+        let rolled_up = self.ledger.rolled_up_vote_id().await?;
+        let mut after = 0;
         loop {
-            let limit = i64::try_from(self.options.audit_page).unwrap_or(i64::MAX);
-            let items = self
+            let page = self
                 .ledger
-                .item_ids_of(divisor, &remainders, after, limit)
+                .items_behind_audit(divisor, &remainders, after, COMPARE_PAGE_ITEMS)
                 .await?;
-            let Some(last) = items.last() else {
+            invalidated += self.invalidate_behind(&page.items).await?;
+            let Some(last) = page.last else {
+                break;
+            };
+            if self.is_stopping() {
+                return Ok(None);
+            }
+            after = last;
+        }
+        let mut after = rolled_up;
+        loop {
+            let mut voted = self.ledger.items_voted_after(after).await?;
+            voted.items.retain(|item| self.counters.is_among(*item, buckets));
+            invalidated += self.invalidate_behind(&voted.items).await?;
+            let Some(last) = voted.last else {
                 return Ok(Some(invalidated));
             };
             if self.is_stopping() {
                 return Ok(None);
             }
-            after = last.get();
-            let rows = self.ledger.audit_page(&items, VoteId::LAST).await?;
+            after = VoteId::new(last);
+        }
+    }
+
+    /// Requests rebuilds of those of these items that have no counter, and whose saved count is not exact. Returns how
+    /// many.
+    async fn invalidate_behind(&self, items: &[ItemId]) -> Result<usize, SyncError> {
+        let mut invalidated = 0;
+        for page in items.chunks(self.options.audit_page) {
+            let rows = self.ledger.audit_page(page, VoteId::LAST).await?;
             let behind: Vec<ItemId> = rows
                 .iter()
                 .filter(|row| row.saved_count != row.exact_count)
@@ -250,6 +277,7 @@ impl Worker {
             self.counters.invalidate(&lost).await?;
             invalidated += lost.len();
         }
+        Ok(invalidated)
     }
 
     /// Keeps those buckets that are where they were, if the parts with them were scanned there to the end: a scan that

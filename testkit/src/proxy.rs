@@ -3,6 +3,7 @@
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -37,12 +38,30 @@ struct State {
     answers_late_by: Duration,
 }
 
+/// What happens to a request that contains a certain text.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Then {
+    /// It waits.
+    Waits,
+    /// It is forwarded before the trap reports it.
+    Passes,
+    /// The same, and its answer waits. Instead of it the connection is cut.
+    IsNotAnswered,
+}
+
 /// Holds a connection when a request contains a certain text.
 struct Trap {
     text: Vec<u8>,
-    /// Whether that request is forwarded before the trap reports it.
-    lets_through: bool,
+    then: Then,
     sprung: Arc<Notify>,
+}
+
+type TrapReceiver = watch::Receiver<Option<Arc<Trap>>>;
+
+/// The way that bytes go.
+enum Way {
+    Requests,
+    Answers,
 }
 
 /// A proxy. Dropping ends it.
@@ -118,10 +137,21 @@ impl Proxy {
     /// Waits until a request contains this text.
     /// The request is forwarded, or waits until [`Proxy::release`].
     pub async fn trap(&self, text: &str, lets_through: bool) {
+        let then = if lets_through { Then::Passes } else { Then::Waits };
+        self.spring(text, then).await;
+    }
+
+    /// Waits until a request contains this text. The store gets it, and its answer waits until [`Proxy::release`], which
+    /// cuts the connection instead.
+    pub async fn lose_answer(&self, text: &str) {
+        self.spring(text, Then::IsNotAnswered).await;
+    }
+
+    async fn spring(&self, text: &str, then: Then) {
         let sprung = Arc::new(Notify::new());
         self.trap.send_replace(Some(Arc::new(Trap {
             text: text.as_bytes().to_vec(),
-            lets_through,
+            then,
             sprung: Arc::clone(&sprung),
         })));
         sprung.notified().await;
@@ -152,12 +182,13 @@ async fn accept(
 }
 
 /// Serves one connection. Both sides see its end when both halves are dropped.
-async fn forward(client: TcpStream, state: watch::Receiver<State>, trap: watch::Receiver<Option<Arc<Trap>>>) {
+async fn forward(client: TcpStream, state: watch::Receiver<State>, trap: TrapReceiver) {
     let mut cuts = state.clone();
     let (made_at, port) = {
         let state = state.borrow();
         (state.cuts, state.port)
     };
+    let is_unanswered = AtomicBool::new(false);
     let forwarded = async {
         let store = TcpStream::connect((Ipv4Addr::LOCALHOST, port))
             .await
@@ -168,8 +199,8 @@ async fn forward(client: TcpStream, state: watch::Receiver<State>, trap: watch::
         let (store_reader, store_writer) = store.into_split();
         // When one side ends, the connection ends.
         tokio::select! {
-            ended = pass(client_reader, store_writer, state.clone(), Some(trap)) => ended,
-            ended = pass(store_reader, client_writer, state.clone(), None) => ended,
+            ended = pass(Way::Requests, client_reader, store_writer, state.clone(), trap.clone(), &is_unanswered) => ended,
+            ended = pass(Way::Answers, store_reader, client_writer, state.clone(), trap.clone(), &is_unanswered) => ended,
         }
     };
     tokio::select! {
@@ -178,12 +209,14 @@ async fn forward(client: TcpStream, state: watch::Receiver<State>, trap: watch::
     }
 }
 
-/// Forwards bytes one way: requests if there is a trap, otherwise answers.
+/// Forwards bytes one way. `is_unanswered`: whether the connection gets no further answer.
 async fn pass(
+    way: Way,
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     mut state: watch::Receiver<State>,
-    mut trap: Option<watch::Receiver<Option<Arc<Trap>>>>,
+    mut trap: TrapReceiver,
+    is_unanswered: &AtomicBool,
 ) -> anyhow::Result<()> {
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {
@@ -196,23 +229,33 @@ async fn pass(
             let state = state.wait_for(|state| state.flow != Flow::Stalled).await?;
             (state.flow, state.answers_late_by)
         };
-        if trap.is_none() && !late_by.is_zero() {
-            sleep(late_by).await;
-        }
-        if flow == Flow::RepliesLost && trap.is_none() {
-            return Ok(());
-        }
-        let set = trap.as_ref().and_then(|trap| trap.borrow().clone());
-        if let (Some(set), Some(trap)) = (set, &mut trap)
-            && contains(bytes, &set.text)
-        {
-            if set.lets_through {
-                to.write_all(bytes).await?;
-                set.sprung.notify_one();
-                continue;
+        match way {
+            Way::Answers => {
+                if !late_by.is_zero() {
+                    sleep(late_by).await;
+                }
+                if flow == Flow::RepliesLost {
+                    return Ok(());
+                }
+                if is_unanswered.load(Ordering::Acquire) {
+                    trap.wait_for(Option::is_none).await?;
+                    return Ok(());
+                }
             }
-            set.sprung.notify_one();
-            trap.wait_for(Option::is_none).await?;
+            Way::Requests => {
+                let set = trap.borrow().clone();
+                if let Some(set) = set.filter(|set| contains(bytes, &set.text)) {
+                    if set.then == Then::Waits {
+                        set.sprung.notify_one();
+                        trap.wait_for(Option::is_none).await?;
+                    } else {
+                        is_unanswered.fetch_or(set.then == Then::IsNotAnswered, Ordering::AcqRel);
+                        to.write_all(bytes).await?;
+                        set.sprung.notify_one();
+                        continue;
+                    }
+                }
+            }
         }
         to.write_all(bytes).await?;
     }

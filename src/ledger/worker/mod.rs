@@ -1,6 +1,7 @@
 //! The statements of the sync worker and of `tally audit`: the role `tally_worker`.
 
 mod audit;
+mod behind;
 mod changes;
 mod crashed_writers;
 mod delete_old_rows;
@@ -101,26 +102,6 @@ impl WorkerLedger {
         let ids = sqlx::query_scalar!(
             "select id from item where id > $1 order by id limit $2",
             after,
-            limit
-        )
-        .fetch_all(&self.database.pool)
-        .await?;
-        Ok(ids.into_iter().filter_map(ItemId::new).collect())
-    }
-
-    /// The same of items whose ids have one of these remainders when divided by this number.
-    pub async fn item_ids_of(
-        &self,
-        divisor: i64,
-        remainders: &[i64],
-        after: i64,
-        limit: i64,
-    ) -> Result<Vec<ItemId>, LedgerError> {
-        let ids = sqlx::query_scalar!(
-            "select id from item where id > $1 and id % $2 = any($3) order by id limit $4",
-            after,
-            divisor,
-            remainders,
             limit
         )
         .fetch_all(&self.database.pool)

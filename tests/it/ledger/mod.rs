@@ -2,6 +2,7 @@
 
 mod audit_rows;
 mod batches;
+mod behind;
 mod connections;
 mod counts;
 mod exact_counts;

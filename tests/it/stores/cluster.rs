@@ -1,12 +1,14 @@
 //! A Redis Cluster: votes are counted by all of its nodes, and stay exact when nodes fail and slots move.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use redis::Value;
 use tally::app::StoreUrls;
 use tally::dev::{PrivateCluster, PrivateRedis};
 use tally::domain::ItemId;
 use tally::ledger::Role;
+use testkit::proxy::Proxy;
 use testkit::stores::redis_connection;
 
 use super::starts::assert_refuses;
@@ -31,6 +33,8 @@ struct Clustered {
 struct Line {
     id: String,
     port: u16,
+    /// Whether it is the one that was asked.
+    is_own: bool,
     is_primary: bool,
     slots: Vec<(u16, u16)>,
 }
@@ -146,6 +150,7 @@ impl Clustered {
             Some(Line {
                 id: words[0].to_owned(),
                 port,
+                is_own: words[2].contains("myself"),
                 is_primary: words[2].contains("master"),
                 slots: words[8..].iter().filter_map(range).collect(),
             })
@@ -162,7 +167,9 @@ impl Clustered {
             .filter(|node| node.process_id().is_some());
         for port in running.map(PrivateRedis::port).filter(|port| *port != not) {
             let nodes = self.nodes(port).await;
-            let own = nodes.into_iter().find(|node| node.port == port)?;
+            let own = nodes.into_iter().find(|node| node.is_own)?;
+            // It may tell others the port of a proxy.
+            let own = Line { port, ..own };
             let has = own.slots.iter().any(|(from, to)| (*from..=*to).contains(&slot));
             if has && own.is_primary {
                 return Some(own);
@@ -310,6 +317,49 @@ async fn a_slot_moves_under_votes_and_its_counts_stay_exact() {
             .expect("the stores answer");
     }
     clustered.end_move(SLOT, &to).await;
+    clustered.until_counted().await;
+    clustered.assert_exact().await;
+}
+
+/// The node that has the slot counted a vote, and its answer is lost. Whoever sent the call once more would be told that
+/// the slot is elsewhere, as if it had not run.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_without_an_answer_is_not_sent_to_where_its_slot_has_moved_since() {
+    let mut clustered = Clustered::start().await;
+    clustered.enter_epoch().await;
+    clustered.add_to_all().await;
+    let owner = clustered.owner(SLOT, 0).await.expect("an owner");
+    let proxy = Proxy::start(owner.port).await.expect("a proxy");
+    let announce = |port| format!("CONFIG SET cluster-announce-port {port}");
+    let announced = clustered.send(owner.port, &announce(proxy.port())).await;
+    announced.expect("it tells others this port");
+    let item = clustered.items[0];
+    let has_moved = AtomicBool::new(false);
+    let voting = async {
+        let (mut votes, mut uncounted) = (0, 0);
+        while !has_moved.load(Ordering::Acquire) {
+            uncounted += i64::from(clustered.tally.add(item, 1).await.is_none());
+            votes += 1;
+        }
+        (votes, uncounted)
+    };
+    let moving = async {
+        // The key of the item's counter.
+        proxy.lose_answer("{Bh}1\r\n").await;
+        let (from, to) = clustered.begin_move(SLOT).await;
+        clustered.move_keys(SLOT, (&from, &to), 100).await;
+        for port in [to.port, from.port] {
+            let end = format!("CLUSTER SETSLOT {SLOT} NODE {}", to.id);
+            clustered.send(port, &end).await.expect("the slot has moved");
+        }
+        proxy.release();
+        has_moved.store(true, Ordering::Release);
+    };
+    let ((votes, uncounted), ()) = tokio::join!(voting, moving);
+    assert!(uncounted > 0, "nobody can say whether the call has run");
+    *clustered.votes.entry(item).or_default() += votes;
+    let announced = clustered.send(owner.port, &announce(0)).await;
+    announced.expect("it tells others its own port");
     clustered.until_counted().await;
     clustered.assert_exact().await;
 }

@@ -1,12 +1,13 @@
 //! Epochs: after Redis or Postgres lost something, a worker rebuilds everything.
 
-use tally::ledger::{LedgerError, Overtaken};
+use tally::ledger::{LedgerError, Overtaken, Pacing, ROLL_UP_LIMIT_IDS};
 use tally::live::Bucket;
 use tally::sync::{SyncError, SyncOptions};
 
 use super::{command, epoch, unsaved};
 use crate::helpers::eventually;
-use crate::helpers::tally::{Tally, options};
+use crate::helpers::stores::{blocker, read_under, until_blocked};
+use crate::helpers::tally::{Tally, options, roll_up_lease};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_redis_lost_its_data_unsaved_counts_are_written_from_the_ledger() {
@@ -38,6 +39,44 @@ async fn after_redis_lost_its_data_unsaved_counts_are_written_from_the_ledger() 
     assert_eq!(tally.saved_count(x).await, 0);
     worker.flush_until_quiescent().await.expect("a flush");
     assert_eq!((tally.saved_count(x).await, tally.saved_count(y).await), (1, 2));
+}
+
+/// The worker that enters the epoch compares saved counts with the audited ones, which do not have the vote yet, and
+/// then looks at the votes that were not rolled up.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vote_that_is_rolled_up_while_an_epoch_is_entered_is_not_missed() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    let worker = tally.worker();
+    worker.enter_epoch().await.expect("an epoch");
+    tally.add(item, 1).await;
+    command(&tally, &["FLUSHALL"]).await;
+    let lease = roll_up_lease(&tally.ledger).await;
+    let safe = tally.ledger.safe_vote_id().await.expect("a safe id");
+    sqlx::raw_sql(
+        "create function is_read() returns boolean language plpgsql as $$ begin
+             if current_query() like '-- Of the next%' then
+                 perform pg_advisory_xact_lock_shared(1);
+             end if;
+             return true;
+         end $$",
+    )
+    .execute(&tally.pool)
+    .await
+    .expect("a function");
+    read_under(&tally.pool, "item", "is_read()").await;
+    let comparing = blocker(&tally.pool, "select pg_advisory_xact_lock(1)").await;
+    let entering = tokio::spawn(async move { worker.enter_epoch().await });
+    until_blocked(&tally.pool, "-- Of the next").await;
+    let rolled_up = tally
+        .ledger
+        .roll_up_votes(&lease, &safe, ROLL_UP_LIMIT_IDS, Pacing::Spread)
+        .await
+        .expect("a roll-up");
+    assert!(rolled_up.is_some(), "the vote is in the audited count");
+    comparing.rollback().await.expect("an end");
+    let entered = entering.await.expect("no panic").expect("an epoch");
+    assert_eq!(entered, Some(1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
