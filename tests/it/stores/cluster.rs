@@ -321,8 +321,8 @@ async fn a_slot_moves_under_votes_and_its_counts_stay_exact() {
     clustered.assert_exact().await;
 }
 
-/// The node that has the slot counted a vote, and its answer is lost. Whoever sent the call once more would be told that
-/// the slot is elsewhere, as if it had not run.
+/// The node that has the slot counted a vote, and its answer is lost. To a second call it would answer that the slot is
+/// elsewhere, as if the first one had not run.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_without_an_answer_is_not_sent_to_where_its_slot_has_moved_since() {
     let mut clustered = Clustered::start().await;
