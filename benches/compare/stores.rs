@@ -361,7 +361,8 @@ impl Stores {
             // As it is once the first range is full: new votes go into the next one.
             sqlx::raw_sql(
                 "select setval('vote_id_seq', min(end_vote_id) - 1) from vote_range;
-                 update watermark set vote_id = (select last_value from vote_id_seq)",
+                 update watermark
+                 set vote_id = (select last_value from vote_id_seq), saved_vote_id = (select last_value from vote_id_seq)",
             )
             .execute(&mut connection)
             .await
@@ -450,7 +451,8 @@ async fn fill_votes(connection: &mut PgConnection, template: &Template) {
 /// Sets the watermark behind all votes.
 async fn set_watermark(connection: &mut PgConnection) {
     sqlx::raw_sql(
-        "update watermark set vote_id = coalesce(max_id, 0), vote_total = total
+        "update watermark
+         set vote_id = coalesce(max_id, 0), saved_vote_id = coalesce(max_id, 0), vote_total = total
          from (select max(id) as max_id, count(*) as total from vote) as all_votes",
     )
     .execute(connection)
