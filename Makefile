@@ -77,6 +77,10 @@ sizing: ## How long workers take for a ledger of a million items and five millio
 	$(CARGO) build --locked --release --bins
 	scripts/sizing $(or $(ITEMS),1000000) $(or $(VOTES),5000000) $(or $(PROGRAMS),target/release)
 
+cells: ## What a vote costs in two cells behind HAProxy, against one: RATE=1000 votes/s in each, SECONDS=30, ROUNDS=3
+	$(CARGO) build --locked --release --bins
+	scripts/cells $(or $(RATE),1000) $(or $(SECONDS),30) $(or $(ROUNDS),3) $(or $(PROGRAMS),target/release)
+
 on-call: prepare-drills ## Be on call: something breaks, and you mend it with the manual alone: SEED=7, NUMBER=2, ONLY='redis'
 	@scripts/drills on-call
 
