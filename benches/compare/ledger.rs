@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::servers::Servers;
 use crate::settings::Settings;
-use crate::stores::{Database, RANGE_IDS, Stores};
+use crate::stores::{Database, RANGE_IDS, Stores, Template};
 use crate::systems::System;
 use crate::voting::check;
 use crate::workloads::{CONNECTIONS, EMPTY, ITEMS, full};
@@ -138,17 +138,28 @@ pub async fn open_snapshot(stores: &Stores, round: usize, number: u32, settings:
         lookup_ms_after: slowest_lookup(&database).await,
     };
     report.rollback().await.expect("an end");
-    let load = load.stop().await;
-    let stopped = servers.stop(stores, &database).await;
-    let acknowledged = load.acknowledged_votes;
-    let checked = check(stores, &database, System::Tally, &template, acknowledged).await;
-    let fault = [load.expect_all_answered(), stopped, checked];
-    let fault = fault.into_iter().find_map(Result::err);
-    stores.drop(database).await;
+    let fault = finish(stores, database, &template, servers, load).await;
     WorkerRow {
         snapshot: Some(snapshot),
         ..WorkerRow::new("open_snapshot", round, votes, seconds, fault)
     }
+}
+
+/// Ends a run and checks its counts. Returns what was wrong.
+async fn finish(
+    stores: &Stores,
+    database: Database,
+    template: &Template,
+    servers: Servers,
+    load: Load,
+) -> Option<String> {
+    let load = load.stop().await;
+    let stopped = servers.stop(stores, &database).await;
+    let acknowledged = load.acknowledged_votes;
+    let checked = check(stores, &database, System::Tally, template, acknowledged).await;
+    stores.drop(database).await;
+    let ended = [load.expect_all_answered(), stopped, checked];
+    ended.into_iter().find_map(Result::err)
 }
 
 async fn item_bytes(database: &Database) -> i64 {
@@ -204,13 +215,7 @@ pub async fn split(stores: &Stores, round: usize, number: u32, settings: &Settin
         ledger_bytes_before,
         ledger_bytes_after: ledger_bytes(&database).await,
     };
-    let load = load.stop().await;
-    let stopped = servers.stop(stores, &database).await;
-    let acknowledged = load.acknowledged_votes;
-    let checked = check(stores, &database, System::Tally, &template, acknowledged).await;
-    let fault = [load.expect_all_answered(), stopped, checked];
-    let fault = fault.into_iter().find_map(Result::err);
-    stores.drop(database).await;
+    let fault = finish(stores, database, &template, servers, load).await;
     let rows = u64::try_from(template.votes()).expect("votes");
     WorkerRow {
         split: Some(cost),

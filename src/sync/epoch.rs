@@ -1,7 +1,7 @@
 //! Epochs. After Redis restarts, fails over or loses its data, no live count is certain. After
 //! Postgres crashes or fails over, no visibility snapshot in Redis is.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{SyncError, Worker};
@@ -15,6 +15,11 @@ const COUNTER_LAYOUT: u32 = 5;
 
 /// The most items whose saved counts are compared by one statement, while an epoch is entered.
 const COMPARE_PAGE_ITEMS: i64 = 10_000;
+
+/// The most vote ids that are not rolled up, for which only items that differ or have such votes are looked at closely.
+const CLOSE_LOOK_LIMIT_IDS: i64 = 1_000_000;
+/// The most vote ids whose items one statement reads for that.
+const VOTED_PAGE_IDS: i64 = 50_000;
 
 /// The most epochs that a worker remembers: some 200 bytes each.
 const SEEN_LIMIT_EPOCHS: usize = 1000;
@@ -219,38 +224,85 @@ impl Worker {
     /// Requests rebuilds of the items of these buckets that have no counter, and whose saved count is not exact. Returns
     /// how many; `None`: the worker is stopping.
     async fn invalidate_lost(&self, buckets: &[Bucket]) -> Result<Option<usize>, SyncError> {
-        let (divisor, remainders) = self.counters.items_of(buckets);
+        // Before the first saved count is read: a later vote may be rolled up before or after its item is compared.
+        let progress = self.ledger.saving_progress().await?;
+        let rolled_up = progress.watermark;
+        let is_short = |drawn: VoteId| drawn.get() - rolled_up.get() <= CLOSE_LOOK_LIMIT_IDS;
         let mut invalidated = 0;
-        // Before the first saved count is read: a vote behind it may be rolled up before or after its item is compared.
-        let rolled_up = self.ledger.rolled_up_vote_id().await?;
+        if is_short(progress.drawn) {
+            let Some(behind) = self.invalidate_behind_audit(buckets).await? else {
+                return Ok(None);
+            };
+            invalidated += behind;
+            let drawn = self.ledger.saving_progress().await?.drawn;
+            if is_short(drawn) {
+                let voted = self.invalidate_voted(buckets, rolled_up, drawn).await?;
+                return Ok(voted.map(|voted| invalidated + voted));
+            }
+        }
+        // Many votes that are not rolled up are on many items: each item is looked at once.
+        let (divisor, remainders) = self.counters.items_of(buckets);
+        let limit = i64::try_from(self.options.audit_page).unwrap_or(i64::MAX);
         let mut after = 0;
         loop {
-            let page = self
+            let items = self
                 .ledger
-                .items_behind_audit(divisor, &remainders, after, COMPARE_PAGE_ITEMS)
+                .item_ids_of(divisor, &remainders, after, limit)
                 .await?;
-            invalidated += self.invalidate_behind(&page.items).await?;
-            let Some(last) = page.last else {
-                break;
-            };
-            if self.is_stopping() {
-                return Ok(None);
-            }
-            after = last;
-        }
-        let mut after = rolled_up;
-        loop {
-            let mut voted = self.ledger.items_voted_after(after).await?;
-            voted.items.retain(|item| self.counters.is_among(*item, buckets));
-            invalidated += self.invalidate_behind(&voted.items).await?;
-            let Some(last) = voted.last else {
+            let Some(last) = items.last() else {
                 return Ok(Some(invalidated));
             };
             if self.is_stopping() {
                 return Ok(None);
             }
-            after = VoteId::new(last);
+            after = last.get();
+            invalidated += self.invalidate_behind(&items).await?;
         }
+    }
+
+    /// The same of items whose saved count is not the audited one.
+    async fn invalidate_behind_audit(&self, buckets: &[Bucket]) -> Result<Option<usize>, SyncError> {
+        let (divisor, remainders) = self.counters.items_of(buckets);
+        let (mut after, mut invalidated) = (0, 0);
+        loop {
+            let page = self
+                .ledger
+                .items_behind_audit(divisor, &remainders, after, COMPARE_PAGE_ITEMS)
+                .await?;
+            let Some(last) = page.last else {
+                return Ok(Some(invalidated));
+            };
+            if self.is_stopping() {
+                return Ok(None);
+            }
+            after = last;
+            invalidated += self.invalidate_behind(&page.items).await?;
+        }
+    }
+
+    /// The same of items that have votes above `after`, up to `drawn`. Each is looked at once.
+    async fn invalidate_voted(
+        &self,
+        buckets: &[Bucket],
+        after: VoteId,
+        drawn: VoteId,
+    ) -> Result<Option<usize>, SyncError> {
+        let (mut seen, mut invalidated) = (HashSet::new(), 0);
+        let mut after = after.get();
+        while after < drawn.get() {
+            if self.is_stopping() {
+                return Ok(None);
+            }
+            let until = drawn.get().min(after + VOTED_PAGE_IDS);
+            let mut items = self
+                .ledger
+                .items_of_votes(VoteId::new(after), VoteId::new(until))
+                .await?;
+            items.retain(|item| self.counters.is_among(*item, buckets) && seen.insert(*item));
+            invalidated += self.invalidate_behind(&items).await?;
+            after = until;
+        }
+        Ok(Some(invalidated))
     }
 
     /// Requests rebuilds of those of these items that have no counter, and whose saved count is not exact. Returns how

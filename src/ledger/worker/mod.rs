@@ -109,6 +109,26 @@ impl WorkerLedger {
         Ok(ids.into_iter().filter_map(ItemId::new).collect())
     }
 
+    /// The same of items whose ids have one of these remainders when divided by this number.
+    pub async fn item_ids_of(
+        &self,
+        divisor: i64,
+        remainders: &[i64],
+        after: i64,
+        limit: i64,
+    ) -> Result<Vec<ItemId>, LedgerError> {
+        let ids = sqlx::query_scalar!(
+            "select id from item where id > $1 and id % $2 = any($3) order by id limit $4",
+            after,
+            divisor,
+            remainders,
+            limit
+        )
+        .fetch_all(&self.database.pool)
+        .await?;
+        Ok(ids.into_iter().filter_map(ItemId::new).collect())
+    }
+
     /// The safe vote id: every vote up to it is committed, or will never be. Blocks nobody.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Which items a worker looks at that enters an epoch.
 
-use tally::domain::{ItemId, VoteId};
+use tally::domain::ItemId;
 
 use super::items;
 use crate::helpers::stores::Stores;
@@ -61,32 +61,4 @@ async fn items_whose_saved_counts_are_not_the_audited_ones_come_in_pages() {
         .filter(|item| item.get() % 2 == 1)
         .collect();
     assert_eq!(odd.items, of_odd);
-}
-
-#[tokio::test]
-async fn the_items_of_the_votes_behind_a_vote_come_once_each() {
-    let stores = Stores::start().await;
-    let (pool, ledger) = (stores.pool(), ledger(&stores.database_url));
-    let items = items(&pool, 3).await;
-    let mut ids = Vec::new();
-    for item in [0, 1, 2, 1, 2] {
-        let id: i64 = sqlx::query_scalar("insert into vote (item_id) values ($1) returning id")
-            .bind(items[item].get())
-            .fetch_one(&pool)
-            .await
-            .expect("a vote");
-        ids.push(id);
-    }
-    let mut found = ledger
-        .items_voted_after(VoteId::new(ids[0]))
-        .await
-        .expect("items");
-    found.items.sort_unstable();
-    assert_eq!((found.items, found.last), (items[1..].to_vec(), Some(ids[4])));
-    let none = ledger
-        .items_voted_after(VoteId::new(ids[4]))
-        .await
-        .expect("items");
-    assert_eq!((none.items, none.last), (Vec::new(), None));
-    assert_eq!(ledger.rolled_up_vote_id().await.expect("a vote"), VoteId::new(0));
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use sqlx::PgPool;
 use tally::domain::{CountDelta, CountToSave, ItemId, Revision, TransactionId};
-use tally::ledger::{LedgerError, Overtaken, RebuiltCount, Role, SavedState};
+use tally::ledger::{LedgerError, Overtaken, RebuiltCount, Role, SaveOutcome, SavedState};
 
 use super::{item, items, vote};
 use crate::helpers::eventually;
@@ -211,6 +211,14 @@ async fn two_workers_that_save_the_same_items_in_opposite_orders_meet_no_deadloc
             if items.iter().all(|item| all.contains(*item)) {
                 return Some(());
             }
+            let SaveOutcome::Some { locked, .. } = all else {
+                panic!("not all were saved, and it says so");
+            };
+            let left = items.iter().filter(|item| !all.contains(**item));
+            assert!(
+                left.into_iter().all(|item| locked.contains(item)),
+                "none is left out but locked ones"
+            );
             saved = ledger.save_counts(&newer, epoch).await;
             None
         })

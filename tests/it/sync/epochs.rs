@@ -79,6 +79,28 @@ async fn a_vote_that_is_rolled_up_while_an_epoch_is_entered_is_not_missed() {
     assert_eq!(entered, Some(1));
 }
 
+/// As after a restore, or a long time without workers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_count_is_found_too_when_a_great_many_votes_are_not_rolled_up() {
+    let tally = Tally::start().await;
+    let items = [tally.item("x").await, tally.item("y").await];
+    let worker = tally.worker();
+    worker.enter_epoch().await.expect("an epoch");
+    for item in items {
+        tally.add(item, 1).await;
+    }
+    command(&tally, &["FLUSHALL"]).await;
+    sqlx::raw_sql("select setval('vote_id_seq', 5000000)")
+        .execute(&tally.pool)
+        .await
+        .expect("the owner may");
+    assert_eq!(worker.enter_epoch().await.expect("an epoch"), Some(2));
+    worker.flush_until_quiescent().await.expect("a flush");
+    for item in items {
+        assert_eq!(tally.saved_count(item).await, 1);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_restart_of_redis_every_count_is_rebuilt() {
     let mut tally = Tally::start().await;
