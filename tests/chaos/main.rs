@@ -31,6 +31,7 @@ mod stores;
 mod tampering;
 mod throttled;
 mod voiding;
+mod voters;
 mod watchers;
 mod webhook;
 mod windows;
@@ -74,6 +75,10 @@ fn main() -> ExitCode {
             .map_err(|error| Failed::from(format!("{error:#}")))
     });
     trials.push(tampering);
+    trials.push(Trial::test(
+        "an_answered_count_that_is_impossible_is_found",
+        || voters::check_the_judge().map_err(|error| Failed::from(format!("{error:#}"))),
+    ));
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 

@@ -23,10 +23,13 @@ use tokio::time::{Instant, sleep};
 use crate::check::{self, Counts};
 use crate::programs::{SYNC_WORKER, TALLY};
 use crate::schedule::PAIR;
+use crate::voters::{Judge, Voters};
 use crate::{DEFAULT_ROUNDS, number};
 
 /// How many items there are, unless `ITEMS` says it.
 const DEFAULT_ITEMS: u64 = 400;
+/// How many more there are, whose voters note each answer.
+const NOTED_ITEMS: u64 = 64;
 const CONNECTIONS: usize = 32;
 /// How long votes are cast before a fault, and after it.
 pub const BEFORE: Duration = Duration::from_millis(700);
@@ -59,7 +62,7 @@ impl Pair {
             per_second: rate as f64,
         });
         sqlx::query("insert into item (name) select 'item ' || n from generate_series(1, $1) n")
-            .bind(i64::try_from(items)?)
+            .bind(i64::try_from(items + NOTED_ITEMS)?)
             .execute(&stores.pool())
             .await?;
         let find = |program: &mut Command, role| {
@@ -97,6 +100,12 @@ impl Pair {
     fn load(&self) -> Load {
         let requests = Requests::render(self.items, Spread::Uniform, Mix::Votes, false);
         Load::start(&self.servers, CONNECTIONS, Arc::new(requests), self.pace, 0)
+    }
+
+    /// Votes on the items that are left, whose answers are noted.
+    fn voters(&self, seed: u64) -> anyhow::Result<Voters> {
+        let (after, noted) = (i64::try_from(self.items)?, i64::try_from(NOTED_ITEMS)?);
+        Ok(Voters::start(&self.servers, &(after + 1..=after + noted), seed))
     }
 
     /// Waits until each server's votes are counted again.
@@ -140,6 +149,9 @@ pub trait Breakable {
     /// The fault of this round, the first of which has 1.
     fn draw(&self, round: usize, random: &mut StdRng) -> anyhow::Result<Self::Fault>;
 
+    /// Whether Redis may forget counts by this fault. Then they may be too low until a worker has entered the new epoch.
+    fn forgets(fault: Self::Fault) -> bool;
+
     /// Prepares a round.
     async fn prepare(&mut self, round: usize) -> anyhow::Result<()>;
 
@@ -164,11 +176,13 @@ pub async fn play<B: Breakable>(mut broken: B) -> anyhow::Result<(Value, Vec<Str
     let (mut acknowledged, mut failures) = (0, Vec::new());
     let (mut without_count, mut exact_after) = (Vec::new(), Vec::new());
     let mut answers_without = (0, Vec::new());
+    let mut judge = Judge::default();
     for round in 1..=rounds {
         let fault = broken.draw(round, &mut random)?;
         let name = format!("SEED={seed}, round {round}: {fault:?}");
         broken.prepare(round).await?;
         let load = broken.pair().load();
+        let voters = broken.pair().voters(random.random())?;
         sleep(BEFORE + Duration::from_millis(random.random_range(0..500))).await;
         let began = Instant::now();
         let broken_and_mended = async {
@@ -183,14 +197,19 @@ pub async fn play<B: Breakable>(mut broken: B) -> anyhow::Result<(Value, Vec<Str
             counted = broken_and_mended => counted.with_context(|| name.clone())?,
             never = answers.watch(&load, began) => never,
         };
-        let load = load.stop().await;
-        acknowledged += load.acknowledged_votes;
-        if load.failures + load.refused > 0 {
+        let (load, noted) = tokio::join!(load.stop(), voters.stop());
+        let noted = noted.with_context(|| name.clone())?;
+        acknowledged += load.acknowledged_votes + noted.votes() as u64;
+        let refused = load.failures + load.refused + noted.refusals.len() as u64;
+        if refused > 0 {
+            let first = load.first_failure.as_ref().or(noted.refusals.first());
             failures.push(format!(
-                "{name}: {} votes were refused or not answered",
-                load.failures + load.refused
+                "{name}: {refused} votes were refused or not answered, the first: {first:?}"
             ));
         }
+        let forgets_from = B::forgets(fault).then_some(began.into_std());
+        let impossible = judge.judge(&noted, forgets_from);
+        failures.extend(impossible.into_iter().map(|found| format!("{name}: {found}")));
         let exact = until_exact(&broken, acknowledged)
             .await
             .with_context(|| name.clone())?;

@@ -40,6 +40,11 @@ const MOVED_KEYS_OF_A_FEW: usize = 4;
 /// The hash slots of some buckets, whose tags are `u0`, `Bh`, `d2`, `dI`, `St` and `FM`.
 const SLOTS: [u16; 6] = [511, 1536, 4607, 7683, 9727, 15_875];
 
+/// How long calls come to a node that is to run them and not answer.
+const CALLS_COME: Duration = Duration::from_millis(20);
+/// How long the command that cuts connections takes at most to come to it.
+const CUT_COMES: Duration = Duration::from_millis(5);
+
 /// Ends all clients' connections but the one that says it.
 const CUT: [&str; 4] = ["CLIENT", "KILL", "TYPE", "normal"];
 
@@ -122,6 +127,23 @@ impl Breakable for Installation {
     fn draw(&self, round: usize, random: &mut StdRng) -> anyhow::Result<(Trouble, u16)> {
         let trouble = pair::draw(&TROUBLES, round, random)?;
         Ok((trouble, *SLOTS.choose(random).context("a slot")?))
+    }
+
+    fn forgets((trouble, _): (Trouble, u16)) -> bool {
+        match trouble {
+            Trouble::Killed
+            | Trouble::KilledAfterALag
+            | Trouble::FrozenAndWoken
+            | Trouble::KilledInMidMove
+            | Trouble::KilledInMidMoveAfterALag
+            | Trouble::Wiped => true,
+            Trouble::FrozenForAWhile
+            | Trouble::SlotMoved
+            | Trouble::ScriptsForgotten
+            | Trouble::ReplacedByHand
+            | Trouble::ConnectionsCut
+            | Trouble::ConnectionsCutAsASlotLeaves => false,
+        }
     }
 
     async fn prepare(&mut self, _: usize) -> anyhow::Result<()> {
@@ -216,17 +238,25 @@ impl Installation {
             .await?)
     }
 
-    /// Sends these commands in one packet.
-    async fn send_all(&self, port: u16, commands: &[&[&str]]) -> anyhow::Result<()> {
-        let mut nodes = self.cluster.nodes.iter();
-        let node = nodes.find(|node| node.port() == port).context("a node")?;
+    /// Cuts all connections to a node, which has run the last calls and has not answered them: it reads what came while it
+    /// was frozen, one connection after the other, and answers once it has read all. Then it runs this command.
+    async fn cut_unanswered(&mut self, port: u16, then: Option<&[String]>) -> anyhow::Result<()> {
+        let node = self.node(port)?;
+        let mut connection = redis_connection(&node.url()).await?;
         let mut pipeline = redis::pipe();
-        for words in commands {
-            pipeline.cmd(words[0]).arg(&words[1..]);
+        pipeline.cmd(CUT[0]).arg(&CUT[1..]);
+        if let Some(words) = then {
+            pipeline.cmd(&words[0]).arg(&words[1..]);
         }
-        Ok(pipeline
-            .exec_async(&mut redis_connection(&node.url()).await?)
-            .await?)
+        node.pause()?;
+        sleep(CALLS_COME).await;
+        let resumed = async {
+            sleep(CUT_COMES).await;
+            node.resume()
+        };
+        let (cut, resumed) = tokio::join!(pipeline.exec_async(&mut connection), resumed);
+        resumed?;
+        Ok(cut?)
     }
 
     /// The primary of this slot, as this node sees it.
@@ -332,7 +362,7 @@ impl Installation {
             }
             Trouble::ConnectionsCut => {
                 for _ in 0..CUTS {
-                    self.send(before.port, &CUT).await?;
+                    self.cut_unanswered(before.port, None).await?;
                     sleep(LOOK_EVERY).await;
                 }
                 Ok(())
@@ -343,8 +373,7 @@ impl Installation {
                     let to = self.begin_move(slot, &from).await?;
                     let keys = self.keys_in(slot, &from, MOVED_AT_ONCE).await?;
                     let migrate = self.migrate(&to, &keys)?;
-                    let migrate: Vec<&str> = migrate.iter().map(String::as_str).collect();
-                    self.send_all(from.port, &[&CUT, &migrate]).await?;
+                    self.cut_unanswered(from.port, Some(&migrate)).await?;
                     self.move_all(slot, &from, &to).await?;
                     self.end_move(slot, Some(&from), &to).await?;
                     self.pair.until_counted().await?;

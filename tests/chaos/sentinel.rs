@@ -79,6 +79,10 @@ impl Breakable for Installation {
         pair::draw(&LOSSES, round, random)
     }
 
+    fn forgets(_: Loss) -> bool {
+        true
+    }
+
     /// In every second round an old primary goes on counting until it hears of the new one.
     async fn prepare(&mut self, round: usize) -> anyhow::Result<()> {
         let guard = if round.is_multiple_of(2) { "0" } else { "1" };
