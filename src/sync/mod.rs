@@ -124,6 +124,8 @@ pub struct Worker {
     seen_epochs: Arc<epoch::SeenEpochs>,
     /// Shared by its clones.
     entered: Arc<epoch::EnteredBuckets>,
+    /// Entries whose search for lost counts goes on. Shared by its clones.
+    entries: Arc<tokio::sync::Mutex<Vec<epoch::Entry>>>,
     /// How many vote ids the last roll-up left beyond the watermark. Shared by its clones.
     left_ids: Arc<AtomicI64>,
     /// Shared by its clones.
@@ -160,6 +162,7 @@ impl Worker {
             open_transactions: spacing::OpenTransactions::default(),
             seen_epochs: Arc::default(),
             entered: Arc::default(),
+            entries: Arc::default(),
             left_ids: Arc::default(),
             cold_votes: Arc::default(),
         }

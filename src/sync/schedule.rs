@@ -173,7 +173,7 @@ async fn traced(
 async fn pass(worker: &Worker) -> Result<FlushReport, SyncError> {
     let _pass = worker.watch.begin("flush");
     // First, since in another epoch no live count is certain.
-    let entered = worker.enter_epoch().await;
+    let entered = worker.go_on_entering().await;
     if worker.entered.is_empty() {
         entered?;
         return Ok(FlushReport::default());

@@ -1,9 +1,9 @@
--- Of the next $4 items above $3 whose ids have one of the remainders $2 when divided by $1: the last one, and those whose
--- saved count is not the audited one. A saved count with votes that are not rolled up is among them.
+-- Of the next $5 items above $3, up to $4, whose ids have one of the remainders $2 when divided by $1: the last one, and
+-- those whose saved count is not the audited one. A saved count with votes that are not rolled up is among them.
 with page as materialized (
     select id, vote_count, down_count from item
-    where id > $3 and id % $1::bigint = any($2::bigint[])
-    order by id limit $4
+    where id > $3 and id <= $4 and id % $1::bigint = any($2::bigint[])
+    order by id limit $5
 )
 select max(page.id) as last,
        coalesce(

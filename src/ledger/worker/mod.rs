@@ -18,6 +18,7 @@ mod save_counts;
 mod spread;
 
 pub use audit::{AuditRow, Moved};
+pub use behind::ItemSpan;
 pub use crashed_writers::{Progress, WriterProgress};
 pub use delete_old_rows::IDEMPOTENCY_KEY_AGE;
 pub use events::{
@@ -102,26 +103,6 @@ impl WorkerLedger {
         let ids = sqlx::query_scalar!(
             "select id from item where id > $1 order by id limit $2",
             after,
-            limit
-        )
-        .fetch_all(&self.database.pool)
-        .await?;
-        Ok(ids.into_iter().filter_map(ItemId::new).collect())
-    }
-
-    /// The same of items whose ids have one of these remainders when divided by this number.
-    pub async fn item_ids_of(
-        &self,
-        divisor: i64,
-        remainders: &[i64],
-        after: i64,
-        limit: i64,
-    ) -> Result<Vec<ItemId>, LedgerError> {
-        let ids = sqlx::query_scalar!(
-            "select id from item where id > $1 and id % $2 = any($3) order by id limit $4",
-            after,
-            divisor,
-            remainders,
             limit
         )
         .fetch_all(&self.database.pool)

@@ -163,9 +163,13 @@ impl Counters {
     /// # Errors
     /// When Redis is unavailable.
     pub async fn forget_epoch(&self, bucket: Bucket) -> Result<(), LiveError> {
+        self.delete(bucket, &self.redis.keys().epoch(bucket)).await
+    }
+
+    async fn delete(&self, bucket: Bucket, key: &str) -> Result<(), LiveError> {
         let mut connection = self.redis.get(bucket).await?;
         let mut delete = redis::cmd("DEL");
-        delete.arg(self.redis.keys().epoch(bucket));
+        delete.arg(key);
         Ok(delete.exec_async(&mut connection).await?)
     }
 
@@ -225,6 +229,23 @@ impl Counters {
             .exec_async(&mut connection)
             .await?;
         Ok(EpochEntry { bucket, mark })
+    }
+
+    /// Whether Redis still has the mark: it has lost nothing since.
+    ///
+    /// # Errors
+    /// When Redis is unavailable.
+    pub async fn has_mark(&self, entering: &EpochEntry) -> Result<bool, LiveError> {
+        let mark = self.read_token(entering.bucket, entering.mark.clone()).await?;
+        Ok(mark.is_some())
+    }
+
+    /// Removes the mark of an entry that is given up.
+    ///
+    /// # Errors
+    /// When Redis is unavailable.
+    pub async fn remove_mark(&self, entering: &EpochEntry) -> Result<(), LiveError> {
+        self.delete(entering.bucket, &entering.mark).await
     }
 
     /// Notes this epoch as the known one, after the worker went through every counter of the bucket. Returns

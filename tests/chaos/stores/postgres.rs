@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use nix::errno::Errno;
 use nix::mount::{MsFlags, mount, umount2};
 use nix::sys::signal::Signal;
 use sqlx::{Connection, Executor, PgConnection, PgPool};
@@ -135,18 +136,24 @@ impl Postgres {
     /// Kills one process; Postgres then ends all others and recovers by itself. Returns whether
     /// there was one.
     pub async fn process_killed(&mut self) -> anyhow::Result<bool> {
-        let process: Option<i32> = sqlx::query_scalar(
-            "select pid from pg_stat_activity
-             where backend_type = 'client backend' and usename <> 'tally'
-             order by random() limit 1",
-        )
-        .fetch_optional(&self.owner)
-        .await?;
-        let Some(process) = process else { return Ok(false) };
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(process), Signal::SIGKILL)?;
-        // It starts again by itself.
-        sleep(Duration::from_millis(100)).await;
-        self.answers_again().await.map(|()| true)
+        loop {
+            let process: Option<i32> = sqlx::query_scalar(
+                "select pid from pg_stat_activity
+                 where backend_type = 'client backend' and usename <> 'tally'
+                 order by random() limit 1",
+            )
+            .fetch_optional(&self.owner)
+            .await?;
+            let Some(process) = process else { return Ok(false) };
+            match nix::sys::signal::kill(nix::unistd::Pid::from_raw(process), Signal::SIGKILL) {
+                // It has ended since, with its connection.
+                Err(Errno::ESRCH) => continue,
+                killed => killed?,
+            }
+            // It starts again by itself.
+            sleep(Duration::from_millis(100)).await;
+            return self.answers_again().await.map(|()| true);
+        }
     }
 
     /// Ends every connection of the programs, and refuses new ones for a while.

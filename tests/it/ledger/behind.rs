@@ -1,6 +1,7 @@
 //! Which items a worker looks at that enters an epoch.
 
 use tally::domain::ItemId;
+use tally::ledger::ItemSpan;
 
 use super::items;
 use crate::helpers::stores::Stores;
@@ -41,20 +42,39 @@ async fn items_whose_saved_counts_are_not_the_audited_ones_come_in_pages() {
         }
     }
     let mut found = Vec::new();
-    let mut after = 0;
+    let all = ItemSpan {
+        divisor: 1,
+        remainders: vec![0],
+        after: 0,
+        last: i64::MAX,
+    };
+    let mut rest = all.clone();
     let mut pages = 0;
     loop {
-        let page = ledger
-            .items_behind_audit(1, &[0], after, 4)
-            .await
-            .expect("a page");
+        let page = ledger.items_behind_audit(&rest, 4).await.expect("a page");
         found.extend(page.items);
         let Some(last) = page.last else { break };
-        after = last;
+        rest.after = last;
         pages += 1;
     }
     assert_eq!((found, pages), (items[1..5].to_vec(), 2));
-    let odd = ledger.items_behind_audit(2, &[1], 0, 100).await.expect("a page");
+    let up_to_third = ItemSpan {
+        last: items[2].get(),
+        ..all.clone()
+    };
+    let page = ledger
+        .items_behind_audit(&up_to_third, 100)
+        .await
+        .expect("a page");
+    assert_eq!(page.items, items[1..3]);
+    let ends = ledger.first_and_last_item().await.expect("Postgres answers");
+    assert_eq!(ends, (items[0].get(), items[5].get()));
+    let odd = ItemSpan {
+        divisor: 2,
+        remainders: vec![1],
+        ..all
+    };
+    let odd = ledger.items_behind_audit(&odd, 100).await.expect("a page");
     let of_odd: Vec<ItemId> = items[1..5]
         .iter()
         .copied()

@@ -1,13 +1,49 @@
 //! Epochs: after Redis or Postgres lost something, a worker rebuilds everything.
 
+use std::time::Duration;
+
+use sqlx::{Postgres, Transaction};
 use tally::ledger::{LedgerError, Overtaken, Pacing, ROLL_UP_LIMIT_IDS};
 use tally::live::Bucket;
-use tally::sync::{SyncError, SyncOptions};
+use tally::sync::{Schedule, SyncError, SyncOptions};
+use tokio::sync::oneshot;
 
 use super::{command, epoch, unsaved};
 use crate::helpers::eventually;
 use crate::helpers::stores::{blocker, read_under, until_blocked};
 use crate::helpers::tally::{Tally, options, roll_up_lease};
+
+/// Holds each search for lost counts, until the transaction ends.
+async fn hold_searches(tally: &Tally) -> Transaction<'static, Postgres> {
+    sqlx::raw_sql(
+        "create function is_read() returns boolean language plpgsql set lock_timeout = 0 as $$ begin
+             if current_query() like '-- Of the next%' then
+                 perform pg_advisory_xact_lock_shared(1);
+             end if;
+             return true;
+         end $$",
+    )
+    .execute(&tally.pool)
+    .await
+    .expect("a function");
+    read_under(&tally.pool, "item", "is_read()").await;
+    sqlx::raw_sql("grant update on item to tally_worker")
+        .execute(&tally.pool)
+        .await
+        .expect("the owner may");
+    blocker(&tally.pool, "select pg_advisory_xact_lock(1)").await
+}
+
+fn schedule() -> Schedule {
+    Schedule {
+        flush_every: Duration::from_millis(50),
+        scan_every: Duration::from_secs(3600),
+        audit_cron: "0 0 0 1 1 *".to_owned(),
+        address_retention: Duration::from_secs(3600),
+        last_flush_limit: Duration::from_secs(10),
+        webhook: None,
+    }
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_redis_lost_its_data_unsaved_counts_are_written_from_the_ledger() {
@@ -53,19 +89,7 @@ async fn a_vote_that_is_rolled_up_while_an_epoch_is_entered_is_not_missed() {
     command(&tally, &["FLUSHALL"]).await;
     let lease = roll_up_lease(&tally.ledger).await;
     let safe = tally.ledger.safe_vote_id().await.expect("a safe id");
-    sqlx::raw_sql(
-        "create function is_read() returns boolean language plpgsql as $$ begin
-             if current_query() like '-- Of the next%' then
-                 perform pg_advisory_xact_lock_shared(1);
-             end if;
-             return true;
-         end $$",
-    )
-    .execute(&tally.pool)
-    .await
-    .expect("a function");
-    read_under(&tally.pool, "item", "is_read()").await;
-    let comparing = blocker(&tally.pool, "select pg_advisory_xact_lock(1)").await;
+    let comparing = hold_searches(&tally).await;
     let entering = tokio::spawn(async move { worker.enter_epoch().await });
     until_blocked(&tally.pool, "-- Of the next").await;
     let rolled_up = tally
@@ -77,6 +101,57 @@ async fn a_vote_that_is_rolled_up_while_an_epoch_is_entered_is_not_missed() {
     comparing.rollback().await.expect("an end");
     let entered = entering.await.expect("no panic").expect("an epoch");
     assert_eq!(entered, Some(1));
+}
+
+/// The search stands still before its first item, and Redis is wiped once more meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn counts_are_saved_while_a_worker_searches_for_lost_ones() {
+    let tally = Tally::start().await;
+    let (lost, voted) = (tally.item("x").await, tally.item("y").await);
+    let worker = tally.worker();
+    worker.enter_epoch().await.expect("an epoch");
+    tally.add(lost, 1).await;
+    command(&tally, &["FLUSHALL"]).await;
+    let searching = hold_searches(&tally).await;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let running =
+        tokio::spawn(
+            async move { tally::sync::run(worker, &schedule(), async { drop(stopped.await) }).await },
+        );
+    until_blocked(&tally.pool, "-- Of the next").await;
+    // The first votes on an item have no counter, and no flush saves them.
+    let vote_until_saved_by_a_flush = async |mut votes: i64| {
+        while tally.live_count(voted).await.is_none() {
+            tally.add(voted, 1).await;
+            votes += 1;
+        }
+        eventually("the count is saved", async || {
+            (tally.saved_count(voted).await == votes).then_some(())
+        })
+        .await;
+        votes
+    };
+    let votes = vote_until_saved_by_a_flush(0).await;
+    assert_eq!(tally.epoch().await.known, None, "the search goes on");
+    command(&tally, &["FLUSHALL"]).await;
+    vote_until_saved_by_a_flush(votes).await;
+    assert_eq!(tally.epoch().await.known, None, "another search goes on");
+    assert_eq!(tally.saved_count(lost).await, 0);
+    searching.rollback().await.expect("an end");
+    eventually("the epoch is entered", async || tally.epoch().await.known).await;
+    eventually("the lost count is saved", async || {
+        (tally.saved_count(lost).await == 1).then_some(())
+    })
+    .await;
+    stop.send(()).expect("the worker runs");
+    running.await.expect("no panic").expect("an end");
+    let mut redis = tally.stores.redis_connection().await;
+    let marks: Vec<String> = redis::cmd("KEYS")
+        .arg("tally:entering:*")
+        .query_async(&mut redis)
+        .await
+        .expect("Redis answers");
+    assert!(marks.is_empty(), "{marks:?}");
 }
 
 /// As after a restore, or a long time without workers.

@@ -1,0 +1,351 @@
+//! Epochs. After Redis restarts, fails over or loses its data, no live count is certain. After
+//! Postgres crashes or fails over, no visibility snapshot in Redis is.
+
+mod lost_counts;
+mod seen;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use self::lost_counts::Search;
+pub(super) use self::seen::{EnteredBuckets, SeenEpochs};
+use super::{SyncError, Worker};
+use crate::live::{Bucket, EpochEntry, Epochs, Scan, ScanPart, fresh_token};
+use crate::telemetry::name;
+
+/// The layout of counters: their keys and format. Another layout is another epoch, so Tally does
+/// not read what an older version left in Redis.
+const COUNTER_LAYOUT: u32 = 5;
+
+/// How long the pass that begins a search for lost counts waits for its end. Later ones save counts beside it.
+const SEARCH_WAIT: Duration = Duration::from_millis(500);
+
+/// A bucket whose epoch is to be entered.
+struct Entering {
+    bucket: Bucket,
+    /// The epoch of Redis that it had before.
+    redis: String,
+    /// The epoch that is entered.
+    current: String,
+    is_new: bool,
+}
+
+/// An entry under way. All counters of its buckets were invalidated, so those that are there now are exact: they are saved
+/// while lost counts are searched for.
+pub(super) struct Entry {
+    stale: Vec<Entering>,
+    marks: HashMap<Bucket, EpochEntry>,
+    parts: Vec<ScanPart>,
+    /// How many counters were invalidated.
+    invalidated: usize,
+    search: Search,
+}
+
+impl Entry {
+    fn buckets(&self) -> impl Iterator<Item = Bucket> {
+        self.stale.iter().map(|one| one.bucket)
+    }
+}
+
+/// What a worker finds when it looks at the epochs of all buckets.
+struct Looked {
+    /// The buckets whose epoch is entered.
+    entered: Vec<Bucket>,
+    stale: Vec<Entering>,
+    /// Why others cannot be looked at.
+    failure: Option<SyncError>,
+}
+
+impl Worker {
+    /// Compares the current epoch of each bucket with the one that its counters belong to. In another epoch, it
+    /// invalidates every counter, since a replica may have missed the last increments. It also
+    /// requests a rebuild of every item without a counter whose saved count is not exact, since an
+    /// unsaved count was lost. Returns how many counters and items that were. Returns `None` in the
+    /// same epoch, and when the worker is stopping or Redis was wiped meanwhile: the next call then
+    /// does all of it. A bucket that is moving from one node of a Cluster to another waits until it is there.
+    ///
+    /// # Errors
+    /// When a store is unavailable, or the keys are another Tally's. The epoch is entered only at
+    /// the very end, so the next try does all of it again. When some nodes of a Cluster are unavailable, the buckets of
+    /// the others are entered all the same.
+    pub async fn enter_epoch(&self) -> Result<Option<usize>, SyncError> {
+        self.look_at_epochs(Duration::MAX, Duration::MAX).await
+    }
+
+    /// The same for a pass: where the search for lost counts takes long, it goes on beside the passes, and a later one
+    /// enters the epoch.
+    ///
+    /// # Errors
+    /// As [`Worker::enter_epoch`].
+    pub(super) async fn go_on_entering(&self) -> Result<Option<usize>, SyncError> {
+        self.look_at_epochs(SEARCH_WAIT, Duration::ZERO).await
+    }
+
+    /// `wait` and `wait_again`: how long to wait for a search that begins now, and for one that began earlier.
+    async fn look_at_epochs(&self, wait: Duration, wait_again: Duration) -> Result<Option<usize>, SyncError> {
+        let mut entries = self.entries.lock().await;
+        self.entered.set(&[]);
+        if let Err(error) = self.check_owner().await
+            && (error.is_unfit() || !self.counters.redis().is_cluster())
+        {
+            return Err(error);
+        }
+        let Looked {
+            mut entered,
+            mut stale,
+            mut failure,
+        } = self.compare_epochs().await?;
+        self.entered.set(&entered);
+        let mut under_way = Vec::new();
+        for mut entry in entries.drain(..) {
+            if let Err(error) = self.retain_current(&mut entry, &mut stale).await {
+                failure = failure.or(Some(error));
+            }
+            if !entry.stale.is_empty() {
+                under_way.push((entry, wait_again));
+            }
+        }
+        if !stale.is_empty() {
+            match self.begin_entry(stale).await {
+                Ok(entry) => under_way.push((entry, wait)),
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        let mut invalidated = None;
+        for (mut entry, wait) in under_way {
+            let found = match timeout(wait, entry.search.end()).await {
+                Err(_) => {
+                    entered.extend(entry.buckets());
+                    entries.push(entry);
+                    continue;
+                }
+                Ok(found) => found,
+            };
+            match found {
+                Ok(Some(lost)) => match self.end_entry(entry, lost, &mut entered).await {
+                    Ok(None) => {}
+                    Ok(Some(all)) => *invalidated.get_or_insert(0) += all,
+                    Err(error) => failure = failure.or(Some(error)),
+                },
+                // The worker is stopping.
+                Ok(None) => self.remove_marks(&entry.marks).await,
+                Err(error) => {
+                    self.remove_marks(&entry.marks).await;
+                    failure = failure.or(Some(error));
+                }
+            }
+        }
+        self.entered.set(&entered);
+        failure.map_or(Ok(invalidated), Err)
+    }
+
+    async fn compare_epochs(&self) -> Result<Looked, SyncError> {
+        let Epochs { buckets, mut failure } = self.counters.epochs().await?;
+        let postgres = self.ledger.incarnation().await?;
+        let (mut entered, mut stale) = (Vec::new(), Vec::new());
+        for one in buckets {
+            let current = format!("{COUNTER_LAYOUT}:{}:{postgres}", one.current);
+            let is_entered = self
+                .seen_epochs
+                .is_entered(one.bucket, one.known.as_deref(), &current);
+            if one.is_moving {
+                // Counters that are elsewhere may come back, without the key of their epoch.
+                if one.known.is_some()
+                    && let Err(error) = self.counters.forget_epoch(one.bucket).await
+                {
+                    failure = failure.or(Some(error));
+                }
+            } else if is_entered {
+                entered.push(one.bucket);
+            } else {
+                stale.push(Entering {
+                    bucket: one.bucket,
+                    redis: one.current,
+                    current,
+                    is_new: one.known.is_none(),
+                });
+            }
+        }
+        Ok(Looked {
+            entered,
+            stale,
+            failure: failure.map(SyncError::from),
+        })
+    }
+
+    /// Keeps those buckets of an entry that are as they were when it began: in the same epoch, which nobody else has
+    /// entered, and with the mark. Takes them out of `stale`. A bucket that cannot be looked at is in neither: it begins
+    /// again with the next tick.
+    async fn retain_current(&self, entry: &mut Entry, stale: &mut Vec<Entering>) -> Result<(), SyncError> {
+        let mut looked = Ok(());
+        for one in std::mem::take(&mut entry.stale) {
+            let is_same = |other: &Entering| (other.bucket, &other.current) == (one.bucket, &one.current);
+            let Some(mark) = entry.marks.remove(&one.bucket) else {
+                continue;
+            };
+            let Some(at) = stale.iter().position(is_same) else {
+                self.remove_mark(&mark).await;
+                continue;
+            };
+            match self.counters.has_mark(&mark).await {
+                Ok(true) => {
+                    stale.swap_remove(at);
+                    entry.marks.insert(one.bucket, mark);
+                    entry.stale.push(one);
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    stale.swap_remove(at);
+                    looked = Err(error.into());
+                }
+            }
+        }
+        looked
+    }
+
+    /// Invalidates all counters of these buckets, and begins to search for lost ones.
+    async fn begin_entry(&self, stale: Vec<Entering>) -> Result<Entry, SyncError> {
+        let buckets: Vec<Bucket> = stale.iter().map(|one| one.bucket).collect();
+        let parts = self.counters.parts_with(&buckets).await?;
+        // Before the first counter is read: a wipe from now on removes these marks.
+        let mut marks = HashMap::with_capacity(buckets.len());
+        for bucket in &buckets {
+            marks.insert(*bucket, self.counters.begin_epoch(*bucket).await?);
+        }
+        match self.invalidate_all(&buckets, &parts).await {
+            Ok(invalidated) => Ok(Entry {
+                stale,
+                marks,
+                parts,
+                invalidated,
+                search: Search::begin(self.clone(), buckets),
+            }),
+            Err(error) => {
+                self.remove_marks(&marks).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Removes the marks of an entry that is given up.
+    async fn remove_marks(&self, marks: &HashMap<Bucket, EpochEntry>) {
+        for mark in marks.values() {
+            self.remove_mark(mark).await;
+        }
+    }
+
+    async fn remove_mark(&self, mark: &EpochEntry) {
+        if let Err(error) = self.counters.remove_mark(mark).await {
+            tracing::debug!(%error, "the mark of an entry into an epoch stays for a day");
+        }
+    }
+
+    /// Invalidates all counters of these buckets. Returns how many.
+    async fn invalidate_all(&self, buckets: &[Bucket], parts: &[ScanPart]) -> Result<usize, SyncError> {
+        // A worker may have stalled with counts from the epoch before: it no longer writes them.
+        self.ledger.begin_epoch().await?;
+        let mut invalidated = 0;
+        for part in parts {
+            let mut cursor = 0;
+            loop {
+                let page = self
+                    .counters
+                    .scan(Scan::All, part.begin, cursor, self.options.flush_page)
+                    .await?;
+                let mut items = page.items;
+                items.retain(|item| self.counters.is_among(*item, buckets));
+                self.counters.invalidate(&items).await?;
+                invalidated += items.len();
+                cursor = page.next;
+                if cursor == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(invalidated)
+    }
+
+    /// Enters the epochs of these buckets, and adds them to those that are. Returns how many counters were invalidated or
+    /// lost. `None`: it has to be done again for some.
+    async fn end_entry(
+        &self,
+        entry: Entry,
+        lost: usize,
+        entered: &mut Vec<Bucket>,
+    ) -> Result<Option<usize>, SyncError> {
+        let Entry {
+            mut stale,
+            mut marks,
+            parts,
+            invalidated,
+            search: _,
+        } = entry;
+        let suspect = invalidated + lost;
+        let all = stale.len();
+        self.retain_still(&mut stale, &parts).await?;
+        let mut has_lost = false;
+        for one in &stale {
+            let Some(mark) = marks.remove(&one.bucket) else {
+                continue;
+            };
+            let entry = format!("{}:{}", fresh_token(), one.current);
+            if self.counters.enter_epoch(&entry, mark).await? {
+                self.seen_epochs.enter(one.bucket, &entry);
+                entered.push(one.bucket);
+            } else {
+                has_lost = true;
+            }
+        }
+        if has_lost {
+            tracing::warn!(
+                "Redis lost its data while its counters were invalidated: the next tick begins again"
+            );
+            return Ok(None);
+        }
+        if stale.len() < all {
+            tracing::info!("buckets moved while their counters were invalidated: the next tick begins again");
+            return Ok(None);
+        }
+        metrics::counter!(name::INVALIDATIONS, "why" => "epoch").increment(suspect as u64);
+        metrics::counter!(name::EPOCHS).increment(1);
+        if stale.iter().any(|one| !one.is_new) {
+            tracing::warn!(
+                suspect,
+                buckets = stale.len(),
+                "Redis or Postgres restarted, failed over, moved or went back: all counts of these buckets are rebuilt"
+            );
+        } else if suspect == 0 {
+            tracing::info!("the first epoch of this Redis");
+        } else {
+            tracing::warn!(
+                suspect,
+                "Redis is new or has lost its data: the counts that were lost are rebuilt"
+            );
+        }
+        Ok(Some(suspect))
+    }
+
+    /// Keeps those buckets that are where they were, if the parts with them were scanned there to the end: a scan that
+    /// went on at another node has missed counters.
+    async fn retain_still(&self, stale: &mut Vec<Entering>, parts: &[ScanPart]) -> Result<(), SyncError> {
+        if !self.counters.redis().is_cluster() {
+            // The mark is enough: a Redis that restarts or fails over has another epoch, which the next tick sees.
+            return Ok(());
+        }
+        let now = self.counters.epochs().await?.buckets;
+        let buckets: Vec<Bucket> = stale.iter().map(|one| one.bucket).collect();
+        let parts_now = self.counters.parts_with(&buckets).await?;
+        stale.retain(|one| {
+            let is_there = now
+                .iter()
+                .any(|other| other.bucket == one.bucket && other.current == one.redis && !other.is_moving);
+            let has = |part: &&ScanPart| part.buckets.contains(&one.bucket);
+            let scanned = parts.iter().find(has).map(|part| (part.begin, part.at));
+            let is_scanned = scanned == parts_now.iter().find(has).map(|part| (part.begin, part.at));
+            is_there && is_scanned
+        });
+        Ok(())
+    }
+}
