@@ -114,6 +114,7 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
     let _ = auditing.await;
     let last_flush = async {
         worker.check_owner().await?;
+        worker.give_up_entries().await;
         worker.flush_unsaved().await
     };
     let began = Instant::now();

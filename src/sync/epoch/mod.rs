@@ -71,7 +71,11 @@ impl Worker {
     /// the very end, so the next try does all of it again. When some nodes of a Cluster are unavailable, the buckets of
     /// the others are entered all the same.
     pub async fn enter_epoch(&self) -> Result<Option<usize>, SyncError> {
-        self.look_at_epochs(Duration::MAX, Duration::MAX).await
+        let entered = self.look_at_epochs(Duration::MAX, Duration::MAX).await;
+        if entered.is_err() {
+            self.give_up_entries().await;
+        }
+        entered
     }
 
     /// The same for a pass: where the search for lost counts takes long, it goes on beside the passes, and a later one
@@ -132,13 +136,24 @@ impl Worker {
                 // The worker is stopping.
                 Ok(None) => self.remove_marks(&entry.marks).await,
                 Err(error) => {
-                    self.remove_marks(&entry.marks).await;
+                    // The counters stay exact: only the search begins again.
+                    entry.search = Search::begin(self.clone(), entry.buckets().collect());
+                    entered.extend(entry.buckets());
+                    entries.push(entry);
                     failure = failure.or(Some(error));
                 }
             }
         }
         self.entered.set(&entered);
         failure.map_or(Ok(invalidated), Err)
+    }
+
+    /// For a worker that stops: gives up the entries under way, whose marks would stay in Redis for a day.
+    pub(super) async fn give_up_entries(&self) {
+        let entries = std::mem::take(&mut *self.entries.lock().await);
+        for entry in entries {
+            self.remove_marks(&entry.marks).await;
+        }
     }
 
     async fn compare_epochs(&self) -> Result<Looked, SyncError> {

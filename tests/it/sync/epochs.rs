@@ -3,26 +3,28 @@
 use std::time::Duration;
 
 use sqlx::{Postgres, Transaction};
+use tally::domain::ItemId;
 use tally::ledger::{LedgerError, Overtaken, Pacing, ROLL_UP_LIMIT_IDS};
 use tally::live::Bucket;
-use tally::sync::{Schedule, SyncError, SyncOptions};
+use tally::sync::{Schedule, SyncError, SyncOptions, Worker};
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use super::{command, epoch, unsaved};
 use crate::helpers::eventually;
 use crate::helpers::stores::{blocker, read_under, until_blocked};
 use crate::helpers::tally::{Tally, options, roll_up_lease};
 
-/// Holds each search for lost counts, until the transaction ends.
-async fn hold_searches(tally: &Tally) -> Transaction<'static, Postgres> {
-    sqlx::raw_sql(
-        "create function is_read() returns boolean language plpgsql set lock_timeout = 0 as $$ begin
+/// Holds each search for lost counts, until the transaction ends. After `limit` it fails; "0": never.
+async fn hold_searches(tally: &Tally, limit: &str) -> Transaction<'static, Postgres> {
+    sqlx::raw_sql(&format!(
+        "create function is_read() returns boolean language plpgsql set lock_timeout = {limit} as $$ begin
              if current_query() like '-- Of the next%' then
                  perform pg_advisory_xact_lock_shared(1);
              end if;
              return true;
-         end $$",
-    )
+         end $$"
+    ))
     .execute(&tally.pool)
     .await
     .expect("a function");
@@ -89,7 +91,7 @@ async fn a_vote_that_is_rolled_up_while_an_epoch_is_entered_is_not_missed() {
     command(&tally, &["FLUSHALL"]).await;
     let lease = roll_up_lease(&tally.ledger).await;
     let safe = tally.ledger.safe_vote_id().await.expect("a safe id");
-    let comparing = hold_searches(&tally).await;
+    let comparing = hold_searches(&tally, "0").await;
     let entering = tokio::spawn(async move { worker.enter_epoch().await });
     until_blocked(&tally.pool, "-- Of the next").await;
     let rolled_up = tally
@@ -103,38 +105,64 @@ async fn a_vote_that_is_rolled_up_while_an_epoch_is_entered_is_not_missed() {
     assert_eq!(entered, Some(1));
 }
 
+/// A worker under way, until [`Running::stop`].
+struct Running {
+    stop: oneshot::Sender<()>,
+    ended: JoinHandle<anyhow::Result<()>>,
+}
+
+impl Running {
+    fn start(worker: Worker) -> Self {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let run = async move { tally::sync::run(worker, &schedule(), async { drop(stopped.await) }).await };
+        Self {
+            stop,
+            ended: tokio::spawn(run),
+        }
+    }
+
+    async fn stop(self) {
+        self.stop.send(()).expect("the worker runs");
+        self.ended.await.expect("no panic").expect("an end");
+    }
+}
+
+/// Votes until the item has a counter, and waits until a flush has saved it: the first votes on an item have none. Returns
+/// all of its votes.
+async fn vote_until_saved_by_a_flush(tally: &Tally, item: ItemId, mut votes: i64) -> i64 {
+    while tally.live_count(item).await.is_none() {
+        tally.add(item, 1).await;
+        votes += 1;
+    }
+    eventually("the count is saved", async || {
+        (tally.saved_count(item).await == votes).then_some(())
+    })
+    .await;
+    votes
+}
+
+async fn entry_marks(tally: &Tally) -> Vec<String> {
+    let mut redis = tally.stores.redis_connection().await;
+    let mut keys = redis::cmd("KEYS");
+    keys.arg("tally:entering:*");
+    keys.query_async(&mut redis).await.expect("Redis answers")
+}
+
 /// The search stands still before its first item, and Redis is wiped once more meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn counts_are_saved_while_a_worker_searches_for_lost_ones() {
     let tally = Tally::start().await;
     let (lost, voted) = (tally.item("x").await, tally.item("y").await);
-    let worker = tally.worker();
-    worker.enter_epoch().await.expect("an epoch");
+    tally.worker().enter_epoch().await.expect("an epoch");
     tally.add(lost, 1).await;
     command(&tally, &["FLUSHALL"]).await;
-    let searching = hold_searches(&tally).await;
-    let (stop, stopped) = oneshot::channel::<()>();
-    let running =
-        tokio::spawn(
-            async move { tally::sync::run(worker, &schedule(), async { drop(stopped.await) }).await },
-        );
+    let searching = hold_searches(&tally, "0").await;
+    let running = Running::start(tally.worker());
     until_blocked(&tally.pool, "-- Of the next").await;
-    // The first votes on an item have no counter, and no flush saves them.
-    let vote_until_saved_by_a_flush = async |mut votes: i64| {
-        while tally.live_count(voted).await.is_none() {
-            tally.add(voted, 1).await;
-            votes += 1;
-        }
-        eventually("the count is saved", async || {
-            (tally.saved_count(voted).await == votes).then_some(())
-        })
-        .await;
-        votes
-    };
-    let votes = vote_until_saved_by_a_flush(0).await;
+    let votes = vote_until_saved_by_a_flush(&tally, voted, 0).await;
     assert_eq!(tally.epoch().await.known, None, "the search goes on");
     command(&tally, &["FLUSHALL"]).await;
-    vote_until_saved_by_a_flush(votes).await;
+    vote_until_saved_by_a_flush(&tally, voted, votes).await;
     assert_eq!(tally.epoch().await.known, None, "another search goes on");
     assert_eq!(tally.saved_count(lost).await, 0);
     searching.rollback().await.expect("an end");
@@ -143,15 +171,45 @@ async fn counts_are_saved_while_a_worker_searches_for_lost_ones() {
         (tally.saved_count(lost).await == 1).then_some(())
     })
     .await;
-    stop.send(()).expect("the worker runs");
-    running.await.expect("no panic").expect("an end");
-    let mut redis = tally.stores.redis_connection().await;
-    let marks: Vec<String> = redis::cmd("KEYS")
-        .arg("tally:entering:*")
-        .query_async(&mut redis)
-        .await
-        .expect("Redis answers");
-    assert!(marks.is_empty(), "{marks:?}");
+    running.stop().await;
+    assert_eq!(entry_marks(&tally).await, [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counts_are_saved_while_the_search_for_lost_ones_fails() {
+    let tally = Tally::start().await;
+    let (lost, voted) = (tally.item("x").await, tally.item("y").await);
+    tally.worker().enter_epoch().await.expect("an epoch");
+    tally.add(lost, 1).await;
+    command(&tally, &["FLUSHALL"]).await;
+    let failing = hold_searches(&tally, "'1ms'").await;
+    let running = Running::start(tally.worker());
+    eventually("an entry has begun", async || {
+        (!entry_marks(&tally).await.is_empty()).then_some(())
+    })
+    .await;
+    vote_until_saved_by_a_flush(&tally, voted, 0).await;
+    assert_eq!(tally.epoch().await.known, None, "each search fails");
+    failing.rollback().await.expect("an end");
+    eventually("the lost count is saved", async || {
+        (tally.saved_count(lost).await == 1).then_some(())
+    })
+    .await;
+    running.stop().await;
+    assert_eq!(entry_marks(&tally).await, [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_stops_while_it_searches_leaves_no_mark() {
+    let tally = Tally::start().await;
+    tally.item("x").await;
+    let searching = hold_searches(&tally, "0").await;
+    let running = Running::start(tally.worker());
+    until_blocked(&tally.pool, "-- Of the next").await;
+    assert_ne!(entry_marks(&tally).await, [""; 0]);
+    running.stop().await;
+    assert_eq!(entry_marks(&tally).await, [""; 0]);
+    searching.rollback().await.expect("an end");
 }
 
 /// As after a restore, or a long time without workers.
