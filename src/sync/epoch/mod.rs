@@ -299,21 +299,14 @@ impl Worker {
         } = entry;
         let suspect = invalidated + lost;
         let all = stale.len();
-        self.retain_still(&mut stale, &parts).await?;
-        let mut has_lost = false;
-        for one in &stale {
-            let Some(mark) = marks.remove(&one.bucket) else {
-                continue;
-            };
-            let entry = format!("{}:{}", fresh_token(), one.current);
-            if self.counters.enter_epoch(&entry, mark).await? {
-                self.seen_epochs.enter(one.bucket, &entry);
-                entered.push(one.bucket);
-            } else {
-                has_lost = true;
-            }
-        }
-        if has_lost {
+        let ended = async {
+            self.retain_still(&mut stale, &parts).await?;
+            self.enter_still(&stale, &mut marks, entered).await
+        };
+        let ended = ended.await;
+        // Those of buckets that are not entered.
+        self.remove_marks(&marks).await;
+        if !ended? {
             tracing::warn!(
                 "Redis lost its data while its counters were invalidated: the next tick begins again"
             );
@@ -340,6 +333,29 @@ impl Worker {
             );
         }
         Ok(Some(suspect))
+    }
+
+    /// Stores the epochs of these buckets. Returns whether all have their marks.
+    async fn enter_still(
+        &self,
+        stale: &[Entering],
+        marks: &mut HashMap<Bucket, EpochEntry>,
+        entered: &mut Vec<Bucket>,
+    ) -> Result<bool, SyncError> {
+        let mut have_marks = true;
+        for one in stale {
+            let Some(mark) = marks.remove(&one.bucket) else {
+                continue;
+            };
+            let entry = format!("{}:{}", fresh_token(), one.current);
+            if self.counters.enter_epoch(&entry, mark).await? {
+                self.seen_epochs.enter(one.bucket, &entry);
+                entered.push(one.bucket);
+            } else {
+                have_marks = false;
+            }
+        }
+        Ok(have_marks)
     }
 
     /// Keeps those buckets that are where they were, if the parts with them were scanned there to the end: a scan that

@@ -148,14 +148,30 @@ async fn entry_marks(tally: &Tally) -> Vec<String> {
     keys.query_async(&mut redis).await.expect("Redis answers")
 }
 
-/// The search stands still before its first item, and Redis is wiped once more meanwhile.
-#[tokio::test(flavor = "multi_thread")]
-async fn counts_are_saved_while_a_worker_searches_for_lost_ones() {
+/// Redis has lost the vote of the first item. The second one has none.
+async fn after_a_loss() -> (Tally, ItemId, ItemId) {
     let tally = Tally::start().await;
     let (lost, voted) = (tally.item("x").await, tally.item("y").await);
     tally.worker().enter_epoch().await.expect("an epoch");
     tally.add(lost, 1).await;
     command(&tally, &["FLUSHALL"]).await;
+    (tally, lost, voted)
+}
+
+/// Waits until the lost vote is saved, and stops the worker, which leaves no mark.
+async fn until_saved_again(tally: &Tally, lost: ItemId, running: Running) {
+    eventually("the lost count is saved", async || {
+        (tally.saved_count(lost).await == 1).then_some(())
+    })
+    .await;
+    running.stop().await;
+    assert_eq!(entry_marks(tally).await, [""; 0]);
+}
+
+/// The search stands still before its first item, and Redis is wiped once more meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn counts_are_saved_while_a_worker_searches_for_lost_ones() {
+    let (tally, lost, voted) = after_a_loss().await;
     let searching = hold_searches(&tally, "0").await;
     let running = Running::start(tally.worker());
     until_blocked(&tally.pool, "-- Of the next").await;
@@ -167,21 +183,12 @@ async fn counts_are_saved_while_a_worker_searches_for_lost_ones() {
     assert_eq!(tally.saved_count(lost).await, 0);
     searching.rollback().await.expect("an end");
     eventually("the epoch is entered", async || tally.epoch().await.known).await;
-    eventually("the lost count is saved", async || {
-        (tally.saved_count(lost).await == 1).then_some(())
-    })
-    .await;
-    running.stop().await;
-    assert_eq!(entry_marks(&tally).await, [""; 0]);
+    until_saved_again(&tally, lost, running).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn counts_are_saved_while_the_search_for_lost_ones_fails() {
-    let tally = Tally::start().await;
-    let (lost, voted) = (tally.item("x").await, tally.item("y").await);
-    tally.worker().enter_epoch().await.expect("an epoch");
-    tally.add(lost, 1).await;
-    command(&tally, &["FLUSHALL"]).await;
+    let (tally, lost, voted) = after_a_loss().await;
     let failing = hold_searches(&tally, "'1ms'").await;
     let running = Running::start(tally.worker());
     eventually("an entry has begun", async || {
@@ -191,12 +198,7 @@ async fn counts_are_saved_while_the_search_for_lost_ones_fails() {
     vote_until_saved_by_a_flush(&tally, voted, 0).await;
     assert_eq!(tally.epoch().await.known, None, "each search fails");
     failing.rollback().await.expect("an end");
-    eventually("the lost count is saved", async || {
-        (tally.saved_count(lost).await == 1).then_some(())
-    })
-    .await;
-    running.stop().await;
-    assert_eq!(entry_marks(&tally).await, [""; 0]);
+    until_saved_again(&tally, lost, running).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
