@@ -113,6 +113,21 @@ create table epoch (
 );
 insert into epoch default values;
 
+-- Which Redis the counts are in: the last entry of a worker into an epoch, of each bucket. A Redis whose entry is another
+-- one was left for this one, or has gone back to earlier data: its counters are invalidated before they are used.
+create table epoch_entry (
+    -- How many buckets that Redis has: 1, or those of a Redis Cluster. Rows of another number are of a Redis that was left.
+    bucket_count smallint not null,
+    bucket       smallint not null,
+    -- As in Redis at the key of the epoch; while a worker is entering it, the name of its mark.
+    entry        text collate "C" not null,
+    -- Which run of which Redis has the bucket, as that says itself.
+    redis        text collate "C" not null,
+    -- Shows for a while that its worker is alive, which may not have sent a heartbeat yet.
+    noted_at     timestamptz not null default clock_timestamp(),
+    primary key (bucket_count, bucket)
+);
+
 -- Which incarnation of Postgres this is. Postgres empties an unlogged table after a crash and on a
 -- promoted replica. Transaction ids that were not yet on disk may then be drawn again, so visibility
 -- snapshots from before say nothing: workers begin a new epoch when the token is another one.

@@ -28,7 +28,7 @@ begin
     execute format('grant usage on schema %I to tally_server, tally_worker, tally_report, tally_operator', current_schema());
 end $$;
 
-revoke all on table item, audited_count, open_item, open_poll, vote, vote_of_voter, vote_range, rule, place, ballot, idempotency_key, api_key, act, vote_address, vote_api_key, recent_change, day_change, total_change, vote_time, import, archive, archived_item, archived_rule, voiding, voided, voter_edit, watermark, epoch, identity, incarnation, writer_connection, worker, job, job_run, loss, loss_item, outbox, event, full_item, reached_threshold, _sqlx_migrations
+revoke all on table item, audited_count, open_item, open_poll, vote, vote_of_voter, vote_range, rule, place, ballot, idempotency_key, api_key, act, vote_address, vote_api_key, recent_change, day_change, total_change, vote_time, import, archive, archived_item, archived_rule, voiding, voided, voter_edit, watermark, epoch, epoch_entry, identity, incarnation, writer_connection, worker, job, job_run, loss, loss_item, outbox, event, full_item, reached_threshold, _sqlx_migrations
     from tally_server, tally_worker, tally_report, tally_operator;
 -- Ranges of the ledger are read and written through `vote`.
 do $$
@@ -103,6 +103,8 @@ grant execute on function vote_ids_are_new to tally_server;
 -- It adds its batch writers' connections, and notes how far their votes are counted.
 grant select (name, counted_vote_id, knows_rules), insert (name, counted_vote_id, knows_rules),
       update (counted_vote_id) on writer_connection to tally_server;
+-- It notes nothing while workers count in another Redis.
+grant select (bucket_count, bucket, entry) on epoch_entry to tally_server;
 -- It shows the workers and their jobs, and asks for an audit.
 grant select on worker, job, job_run to tally_server;
 grant update (asked_at) on job to tally_server;
@@ -129,6 +131,7 @@ grant select on sequence vote_id_seq to tally_worker;
 grant select (vote_id, vote_total, saved_vote_id, reached_at), update (vote_id, vote_total, saved_vote_id, reached_at) on watermark to tally_worker;
 -- `for share` asks for the right to update.
 grant select (number), update (number) on epoch to tally_worker;
+grant select, insert, delete, update (entry, redis, noted_at) on epoch_entry to tally_worker;
 -- The row is always the default one. The whole table is granted, for the row's xmin.
 grant select, insert (one), delete on incarnation to tally_worker;
 -- They see how far each connection is, and find and remove those that are gone.
@@ -181,6 +184,7 @@ grant select (vote_id) on watermark to tally_operator;
 grant execute on function vote_ids_are_new to tally_operator;
 grant select (name, counted_vote_id, knows_rules), insert (name, counted_vote_id, knows_rules),
       update (counted_vote_id) on writer_connection to tally_operator;
+grant select (bucket_count, bucket, entry) on epoch_entry to tally_operator;
 grant select (version, checksum) on _sqlx_migrations to tally_operator;
 grant select (id, cell) on identity to tally_operator;
 

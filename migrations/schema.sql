@@ -125,6 +125,15 @@ create table epoch (
     constraint epoch_is_one CHECK (one)
 );
 
+create table epoch_entry (
+    bucket_count smallint not null,
+    bucket smallint not null,
+    entry text collate "C" not null,
+    redis text collate "C" not null,
+    noted_at timestamp with time zone not null default clock_timestamp(),
+    constraint epoch_entry_pkey PRIMARY KEY (bucket_count, bucket)
+);
+
 create table event (
     id bigint not null generated always as identity (sequence name event_id_seq start 1 increment 1 cache 1),
     message_id text collate "C" not null default 'evt_'::text || gen_random_uuid(),

@@ -14,6 +14,8 @@ declare
     name text;
     end_id bigint;
     made int := 0;
+    something_is_left constant bool := to_regclass('vote_in_ranges') is not null or to_regclass('vote_of_voter_filled') is not null
+        or exists (select from pg_constraint where conrelid = 'vote'::regclass and conname = 'vote_is_first_range');
 begin
     perform pg_advisory_xact_lock(7416153284);
     select last_value into last from vote_id_seq;
@@ -39,8 +41,8 @@ begin
         values (newest.number + 1, newest.end_vote_id, end_id, newest.next_ids);
         made := made + 1;
     end loop;
-    -- Whoever splits the ledger has that lock.
-    if newest.number is null and pg_try_advisory_xact_lock(7416153285) then
+    -- Whoever splits the ledger has that lock. It refuses edits of voters, so it is not taken for nothing.
+    if newest.number is null and something_is_left and pg_try_advisory_xact_lock(7416153285) then
         -- Votes wait behind the lock that this may take. The next call tries again.
         begin
             perform set_config('lock_timeout', '50ms', true);

@@ -51,12 +51,14 @@ begin
     -- As wide as a row of `vote`, so that what a voter holds is read here alone.
     create table vote_of_voter_filled (
         like vote including constraints including comments including defaults including storage
-    ) with (autovacuum_vacuum_insert_scale_factor = 0.05);
+    ) with (autovacuum_vacuum_insert_scale_factor = 0.05,
+            -- Until it is `vote_of_voter`: autovacuum would hold it where votes wait behind its change.
+            autovacuum_enabled = false);
     comment on table vote_of_voter_filled is 'prepared by tally migrate --partition';
     alter table vote_of_voter_filled alter voter_id set not null;
 
-    -- The same rights as on the tables whose places they take.
-    perform copy_rights('vote', 'vote_in_ranges'), copy_rights('vote_of_voter', 'vote_of_voter_filled');
+    -- The rights follow in enter_ranges. Until then nobody else has any.
+    perform revoke_rights('vote_in_ranges'), revoke_rights('vote_of_voter_filled');
 
     -- Postgres reads no row of `vote` to attach it once this is known of all of them.
     execute format('alter table vote add constraint vote_is_first_range check (id < %s) not valid', first_end);

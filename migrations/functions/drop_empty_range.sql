@@ -6,7 +6,7 @@
 -- ledger: try again.
 -- Called by operators (`tally archive`). Locks: the advisory locks 7416153285, so that nobody changes or deletes old
 -- votes, and 7416153284, so that no range is made; the range against writes; then `vote` against everything, for a
--- moment.
+-- moment, and no other range: autovacuum may be in one, and gives way too late.
 create or replace function drop_empty_range(p_act text) returns int
 security definer
 language plpgsql as $$
@@ -39,7 +39,7 @@ begin
         execute format('select min(id) from %I', name) into first_id;
         continue when first_id is not null;
         perform set_config('lock_timeout', '50ms', true);
-        lock table vote in access exclusive mode;
+        lock table only vote in access exclusive mode;
         execute format('drop table %I', name);
         delete from vote_range where vote_range.number = one.number;
         perform note_act(p_act, format('vote_range:%s', one.number));

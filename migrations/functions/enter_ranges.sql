@@ -5,7 +5,9 @@
 -- p_limit_ids: the most ids behind it.
 -- Returns whether that was done, and how long it held the lock. Not done: there are more ids than that, and nothing is
 -- changed.
--- Called by `tally migrate --partition`. Locks: `vote` against everything, as long as it takes to copy the last ids.
+-- Raises feature_not_supported, as begin_ranges does, for what has come to depend on `vote` since.
+-- Called by `tally migrate --partition`, which keeps others from changing what depends on `vote`. Locks: the views of
+-- `vote`, then `vote_of_voter`, then `vote` against everything, as long as it takes to copy the last ids.
 create or replace function enter_ranges(
     p_range_ids bigint, p_filled_id bigint, p_limit_ids bigint,
     -- How long `vote` was locked, in µs.
@@ -13,7 +15,9 @@ create or replace function enter_ranges(
 )
 language plpgsql as $$
 declare
+    fault constant text := split_fault();
     readers text[];
+    taken text[];
     one text;
     drawn bigint;
     is_drawn boolean;
@@ -21,24 +25,37 @@ declare
     locked_at timestamptz;
     numbers pg_sequence%rowtype;
 begin
+    if fault is not null then
+        raise exception '%', fault using errcode = 'feature_not_supported';
+    end if;
+    -- The rights as they are now, on the tables whose places these take.
+    perform copy_rights('vote', 'vote_in_ranges'), copy_rights('vote_of_voter', 'vote_of_voter_filled');
     -- Views read a table whatever its name is. So those of `vote` are made again, as they are. Looked up before the
     -- lock, since it takes a while.
-    readers := array(
-        select format('create or replace view %s%s as %s', found.reader, coalesce(' with (' || found.options || ')', ''),
-                      pg_get_viewdef(found.reader))
-        from (
-            select distinct pg_rewrite.ev_class::regclass as reader, array_to_string(pg_class.reloptions, ', ') as options
+    select array_agg(format('create or replace view %s%s as %s', found.reader, coalesce(' with (' || found.options || ')', ''),
+                            pg_get_viewdef(found.reader))),
+           array_agg(format('alter view %s owner to %I', found.reader, found.owner))
+    into readers, taken
+    from (
+            select distinct pg_rewrite.ev_class::regclass as reader, array_to_string(pg_class.reloptions, ', ') as options,
+                            pg_get_userbyid(pg_class.relowner) as owner
             from pg_depend
             join pg_rewrite on pg_rewrite.oid = pg_depend.objid
             join pg_class on pg_class.oid = pg_rewrite.ev_class
             where pg_depend.classid = 'pg_rewrite'::regclass
               and pg_depend.refobjid in ('vote'::regclass, 'vote_of_voter'::regclass)
               and pg_rewrite.ev_class <> 'vote_of_voter'::regclass
-        ) as found);
+        ) as found;
     select (regexp_match(pg_get_constraintdef(oid), '\d+'))[1] into strict first_end
     from pg_constraint where conrelid = 'vote'::regclass and conname = 'vote_is_first_range' and convalidated;
 
-    lock table vote in access exclusive mode;
+    -- In the order of everyone else: whoever reads a view locks it before `vote`. A view keeps its owner, and is locked
+    -- without what it reads.
+    foreach one in array coalesce(taken, '{}') loop
+        execute one;
+    end loop;
+    -- With the view, that of `vote`.
+    lock table vote_of_voter in access exclusive mode;
     locked_at := clock_timestamp();
     is_done := false;
     select last_value, is_called into drawn, is_drawn from vote_id_seq;
@@ -79,6 +96,7 @@ begin
 
     alter view vote_of_voter rename to vote_of_voter_before;
     alter table vote_of_voter_filled rename to vote_of_voter;
+    alter table vote_of_voter reset (autovacuum_enabled);
     comment on table vote_of_voter is null;
     alter table vote_of_voter alter id set default nextval('vote_id_seq');
     alter table vote_of_voter rename constraint vote_of_voter_filled_pkey to vote_of_voter_pkey;
@@ -97,7 +115,7 @@ begin
     create trigger vote_is_archived_first
         after delete on vote_of_voter referencing old table as gone
         for each statement execute function vote_is_archived_first();
-    foreach one in array readers loop
+    foreach one in array coalesce(readers, '{}') loop
         begin
             execute one;
         exception when invalid_table_definition then

@@ -16,12 +16,16 @@ language sql stable as $$
         where pg_depend.classid = 'pg_rewrite'::regclass and pg_class.oid <> 'vote'::regclass
     )
     select min(fault) from (
+        -- The new tables belong to who makes them, and Tally's functions run as the owner of the old ones.
+        select format('vote belongs to %s: run this with the login of %1$s', relowner::regrole) as fault
+        from pg_class where oid = 'vote'::regclass and relowner <> current_user::regrole
+        union all
         -- A view is made again by enter_ranges, which only its owner may do.
         select case
                    when rulename <> '_RETURN' then format('the rule %I of %s names vote: drop it', rulename, reader)
                    when relkind = 'm' then format('the materialized view %s reads vote: drop it', reader)
                    else format('the view %s reads vote and belongs to %s: drop it, or give this login that role', reader, relowner::regrole)
-               end || ', and make it again afterwards' as fault
+               end || ', and make it again afterwards'
         from readers
         where rulename <> '_RETURN' or relkind <> 'v' or not pg_has_role(relowner, 'usage')
         union all

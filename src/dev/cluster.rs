@@ -56,13 +56,30 @@ impl PrivateCluster {
             .collect();
         let mut nodes = Vec::with_capacity(number);
         for (at, (mut node, bus_port, _)) in places.into_iter().enumerate() {
-            node.set_cluster(bus_port, NODE_TIMEOUT, &nodes_file(&known, at))?;
+            node.set_cluster(bus_port, NODE_TIMEOUT, Some(&nodes_file(&known, at)))?;
             node.start().await?;
             nodes.push(node);
         }
         let cluster = Self { nodes, replicas };
         cluster.until_whole().await?;
         Ok(cluster)
+    }
+
+    /// Starts a node, the last of all, which knows no other one and has no slots, for tests: `redis-cli --cluster
+    /// add-node` takes it in.
+    ///
+    /// # Errors
+    /// When it does not start; the error has the end of its log.
+    pub async fn start_another(&mut self, mut node: PrivateRedis) -> anyhow::Result<()> {
+        node.set_cluster(free_port()?, NODE_TIMEOUT, None)?;
+        node.start().await?;
+        self.nodes.push(node);
+        Ok(())
+    }
+
+    /// The password of the user that may do everything, which is the same at each node.
+    pub fn secret(&self) -> &str {
+        self.nodes[0].secret()
     }
 
     /// Waits until all slots are served, and each primary has its replicas.

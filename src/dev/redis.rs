@@ -105,6 +105,11 @@ impl PrivateRedis {
         self.settings = lines.iter().map(|line| (*line).to_owned()).collect();
     }
 
+    /// Adds these lines to those, for tests.
+    pub fn add_settings(&mut self, lines: &[&str]) {
+        self.settings.extend(lines.iter().map(|line| (*line).to_owned()));
+    }
+
     /// Describes another Redis in this folder, with the same users, which follows this one each time it starts. Call it
     /// before this one starts: both get the settings that Sentinels need.
     ///
@@ -124,7 +129,7 @@ impl PrivateRedis {
     }
 
     /// Makes it a node of a Redis Cluster from its next start on, which talks to other nodes at `bus_port`. `nodes` is its
-    /// file of what it knows of them, which it writes anew when it learns more. Redis 7 or later.
+    /// file of what it knows of them, which it writes anew when it learns more; `None`: it knows none. Redis 7 or later.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -132,10 +137,12 @@ impl PrivateRedis {
         &mut self,
         bus_port: u16,
         timeout: Duration,
-        nodes: &str,
+        nodes: Option<&str>,
     ) -> anyhow::Result<()> {
-        std::fs::create_dir_all(&self.folder)?;
-        std::fs::write(self.folder.join("nodes.conf"), nodes)?;
+        if let Some(nodes) = nodes {
+            std::fs::create_dir_all(&self.folder)?;
+            std::fs::write(self.folder.join("nodes.conf"), nodes)?;
+        }
         self.is_of_cluster = true;
         self.settings = vec![
             "cluster-enabled yes".to_owned(),

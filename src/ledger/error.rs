@@ -49,6 +49,12 @@ pub enum LedgerError {
     Snapshot(#[from] crate::domain::InvalidSnapshot),
     #[error("a transaction has been writing votes for over {0:?}; the audit waits for its end")]
     Undecided(Duration),
+    /// From splitting the ledger.
+    #[error(
+        "votes come faster than the ledger can be split: the ids of its first range would end before; split it \
+         when fewer votes come, or take larger ranges (tally migrate --partition RANGE)"
+    )]
+    RangeEnds,
     #[error("{0} tries to read Postgres' incarnation failed: others keep replacing its token")]
     Incarnation(u32),
     #[error(transparent)]

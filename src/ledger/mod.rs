@@ -63,7 +63,8 @@ pub use worker::{
     AuditRow, BrokenPage, DEADLOCK_LIMIT_TRIES, DueEvent, EVENT_DEAD_AGE, EVENT_DELIVERED_AGE,
     EVENT_LIMIT_AGE, EVENT_LIMIT_REFUSALS, EVENT_LIMIT_WAIT, EndedPass, EpochNumber, EventFacts,
     FailedDelivery, Heartbeat, IDEMPOTENCY_KEY_AGE, ItemSpan, JOB_LEASE_LIFE, Job, JobAttempt, JobLease,
-    Moved, Pacing, PostgresFacts, Progress, ROLL_UP_LIMIT_IDS, RebuiltCount, RollUpProgress, RunOutcome,
-    SaveOutcome, SavedState, SavingProgress, WORKER_LIMIT_SILENCE, WorkerLedger, WriterProgress,
+    Moved, NotedEntries, NotedEntry, Noting, Pacing, PostgresFacts, Progress, ROLL_UP_LIMIT_IDS,
+    RebuiltCount, RollUpProgress, RunOutcome, SaveOutcome, SavedState, SavingProgress, WORKER_LIMIT_SILENCE,
+    WorkerLedger, WriterProgress,
 };
 pub(crate) use worker::{SUM_REST_LIMIT, WRITE_REST_LIMIT};

@@ -46,6 +46,11 @@ impl Bucket {
             .filter_map(ItemId::new)
     }
 
+    /// Its place among all, as Postgres notes it.
+    pub fn place(self) -> i16 {
+        i16::from(self.0)
+    }
+
     /// Its place among all.
     pub(super) fn index(self) -> usize {
         usize::from(self.0)

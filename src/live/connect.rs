@@ -110,6 +110,11 @@ impl Redis {
         Ok(connections)
     }
 
+    /// How many buckets it has.
+    pub fn bucket_count(&self) -> i16 {
+        i16::from(self.keys.buckets())
+    }
+
     /// All buckets.
     pub(super) fn buckets(&self) -> impl ExactSizeIterator<Item = Bucket> + use<> {
         Bucket::first(self.keys.buckets())

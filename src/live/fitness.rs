@@ -7,9 +7,10 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::buckets::Bucket;
 use super::error_replies::Refusal;
 use super::{LiveError, Redis, permissions};
-use crate::telemetry::Program;
+use crate::telemetry::{Program, trouble};
 use crate::tls::TlsFault;
 
 /// How long a Redis without TLS may take to answer in plain text.
@@ -18,16 +19,32 @@ const PLAIN_LIMIT: Duration = Duration::from_millis(500);
 const PLAIN_LIMIT_BYTES: u64 = 256;
 
 impl Redis {
-    /// Checks that this Redis is fit for this program of Tally.
+    /// Checks that this Redis is fit for this program of Tally. In a Cluster, one fit primary is enough: with the
+    /// certificate of another one, say, something may be wrong, and its buckets alone are without counts.
     ///
     /// # Errors
     /// When it is not ([`LiveError::is_unfit`]).
     pub async fn check(&self, program: Program) -> Result<(), LiveError> {
+        let (mut is_fit, mut failure) = (false, None);
         for buckets in self.primaries().await? {
-            let mut connection = self.get(buckets[0]).await?;
-            permissions::check(&mut connection, self.keys(), buckets[0], program).await?;
+            match self.check_primary(buckets[0], program).await {
+                Ok(()) => is_fit = true,
+                Err(error) => failure = failure.or(Some(error)),
+            }
         }
-        Ok(())
+        match failure {
+            Some(error) if is_fit => {
+                trouble!(warn, %error; "a primary of the Redis Cluster cannot be used");
+                Ok(())
+            }
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    async fn check_primary(&self, bucket: Bucket, program: Program) -> Result<(), LiveError> {
+        let mut connection = self.get(bucket).await?;
+        permissions::check(&mut connection, self.keys(), bucket, program).await
     }
 }
 

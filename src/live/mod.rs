@@ -39,7 +39,7 @@ pub use scripts::CALL_LIMIT_KEYS;
 pub(crate) use scripts::fresh_token;
 pub(crate) use server::{BACK_PRESSURE_LIMIT, REPAIR_LIMIT_ITEMS};
 pub use server::{
-    CountReply, LiveCount, LiveCounts, LiveRead, SUSPECTS_LIMIT_ITEMS, Seed, Seeding,
+    CountReply, LiveCount, LiveCounts, LiveRead, Place, SUSPECTS_LIMIT_ITEMS, Seed, Seeding,
     THROTTLE_CALL_LIMIT_ATTEMPTS,
 };
 pub use worker::{

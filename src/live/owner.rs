@@ -7,6 +7,7 @@ use redis::aio::ConnectionLike;
 use super::buckets::Bucket;
 use super::{Keys, LiveError, Redis};
 use crate::domain::Owner;
+use crate::telemetry::trouble;
 
 impl Redis {
     /// Claims the keys for this Tally, unless they belong to one. A Redis that is new or has lost
@@ -16,11 +17,16 @@ impl Redis {
     /// When the keys belong to another Tally.
     pub async fn claim(&self, owner: &Owner) -> Result<(), LiveError> {
         let claims = join_all(self.buckets().map(|bucket| self.claim_bucket(bucket, owner))).await;
-        // That a node is gone says less than that its keys are another Tally's.
+        // Another Tally's keys forbid all. What is wrong with one node, its certificate, say, forbids that one alone.
         let mut failure = Ok(());
+        let has_claimed = claims.iter().any(Result::is_ok);
         for claim in claims {
             match claim {
-                Err(error) if error.is_unfit() => return Err(error),
+                Err(error @ LiveError::Owner { .. }) => return Err(error),
+                Err(error) if has_claimed && error.is_unfit() => {
+                    trouble!(warn, %error; "a primary of the Redis Cluster cannot be used");
+                    failure = Err(LiveError::Unavailable);
+                }
                 Err(error) => failure = Err(error),
                 Ok(()) => {}
             }

@@ -157,6 +157,7 @@ impl Worker {
         // and for one that may have been replaced unseen.
         self.counters.epochs().await?.all()?;
         self.check_owner().await?;
+        self.look_at_place().await?;
         self.recover_crashed_writers().await?;
         Self::unless_votes_stay(self.roll_up_for_audit().await)?;
         let mut report = AuditReport {

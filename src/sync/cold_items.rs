@@ -9,7 +9,9 @@ use tokio::time::{Instant, sleep};
 
 use super::{SyncError, Worker};
 use crate::domain::{CountDelta, ExactCount, ItemId, RedisTime, Revision, VoteId};
-use crate::ledger::{JobLease, LedgerError, Overtaken, RebuiltCount, SafeVoteId, SavedState, SavingProgress};
+use crate::ledger::{
+    EpochNumber, JobLease, LedgerError, Overtaken, RebuiltCount, SafeVoteId, SavedState, SavingProgress,
+};
 use crate::live::ColdToken;
 use crate::live::LiveError;
 use crate::telemetry::{name, trouble};
@@ -178,7 +180,12 @@ impl Worker {
     ///
     /// # Errors
     /// When another worker has taken the job over.
-    pub(super) async fn save_left(&self, lease: &JobLease, safe: &SafeVoteId) -> Result<(), SyncError> {
+    pub(super) async fn save_left(
+        &self,
+        lease: &JobLease,
+        safe: &SafeVoteId,
+        epoch: EpochNumber,
+    ) -> Result<(), SyncError> {
         let began = Instant::now();
         let SavingProgress { saved, watermark, .. } = self.ledger.saving_progress().await?;
         let mut after = saved.get();
@@ -192,7 +199,7 @@ impl Worker {
                     self.save_exact(page).await?;
                     sleep((began.elapsed() / COLD_REST_PART).min(COLD_REST_LIMIT)).await;
                 }
-                Ok(self.ledger.note_saved(lease, safe, to).await?)
+                Ok(self.ledger.note_saved(lease, safe, epoch, to).await?)
             };
             let saved = saving.await;
             if !self.noted(saved)? {
@@ -219,12 +226,13 @@ impl Worker {
         cold: Cold,
         lease: &JobLease,
         safe: &SafeVoteId,
+        epoch: EpochNumber,
         (after, up_to): (VoteId, VoteId),
     ) -> Result<bool, SyncError> {
         let time = match cold {
             Cold::Yes(time) => time,
             Cold::No => {
-                let noted = self.ledger.note_saved(lease, safe, up_to).await;
+                let noted = self.ledger.note_saved(lease, safe, epoch, up_to).await;
                 return self.noted(noted.map_err(SyncError::from));
             }
             Cold::Unknown => return self.noted(Err(LiveError::Unavailable.into())),
@@ -238,7 +246,7 @@ impl Worker {
                     sleep((began.elapsed() / COLD_REST_PART).min(COLD_REST_LIMIT)).await;
                 }
             }
-            Ok(self.ledger.note_saved(lease, safe, up_to).await?)
+            Ok(self.ledger.note_saved(lease, safe, epoch, up_to).await?)
         };
         let saved = saving.await;
         self.noted(saved)

@@ -48,6 +48,7 @@ impl From<&SyncError> for Why {
             SyncError::Ledger(_) => Self::Postgres,
             SyncError::Live(_) => Self::Redis,
             SyncError::JobTaken(..) => Self::JobTaken,
+            SyncError::Elsewhere => Self::Redis,
         }
     }
 }

@@ -33,7 +33,11 @@ pub(super) struct Run<'a> {
 
 impl Worker {
     /// Begins a run of a job; `None`: another worker is doing it.
+    ///
+    /// # Errors
+    /// When the counts are in another Redis than this worker's.
     pub(super) async fn begin_job(&self, job: Job) -> Result<Option<Run<'_>>, SyncError> {
+        self.seen_entries.check_place()?;
         let taken = self.ledger.take_job(job).await?;
         if let Some(time) = taken.succeeded_at {
             show_success(job.name(), time);

@@ -130,6 +130,7 @@ impl Worker {
         // Both before the safe id: a later vote was drawn after them.
         let time = self.counters.time().await.ok();
         let before = self.ledger.saved_state().await?;
+        let epoch = before.epoch();
         let safe = self.ledger.safe_vote_id().await?;
         self.cold_votes.rolls_up(before, &safe);
         // Votes in flight stay beyond the watermark. Read after the safe id: a batch writer that
@@ -157,7 +158,9 @@ impl Worker {
             // Not after a chunk that is not saved: the next roll-up begins there.
             if is_saved {
                 let ids = (after, rolled_up.watermark);
-                is_saved = self.save_sums(&rolled_up.sums, cold, lease, &safe, ids).await?;
+                is_saved = self
+                    .save_sums(&rolled_up.sums, cold, lease, &safe, epoch, ids)
+                    .await?;
             }
             after = rolled_up.watermark;
             if rolled_up.watermark >= safe.vote_id {
@@ -176,7 +179,7 @@ impl Worker {
             sleep(pace.rest).await;
         }
         if save == SaveCold::Yes {
-            self.save_left(lease, &safe).await?;
+            self.save_left(lease, &safe, epoch).await?;
         }
         self.merge_recent(lease).await?;
         Ok(((), json!({ "chunks": chunks, "vote_total": votes })))

@@ -45,6 +45,7 @@ pub struct Schedule {
 pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
     // The name by which the tables of jobs call it.
     tracing::info!(worker = worker.ledger.name(), "working");
+    worker.seen_entries.move_counts();
     let webhook = schedule.webhook.as_ref().map(Webhook::new).transpose()?;
     let audits = Audits::of(&worker);
     let timetable = Timetable::begin(audits.clone(), schedule.audit_cron.clone()).await?;
@@ -208,6 +209,7 @@ async fn keep_rolling_up(worker: &Worker) {
 async fn keep_scanning(worker: &Worker, scan_every: Duration) {
     while !worker.is_stopping() {
         let step = async {
+            worker.seen_entries.check_place()?;
             sleep(worker.scan_pause(scan_every).await?).await;
             let _pass = worker.watch.begin("scan");
             worker.scan_page().await

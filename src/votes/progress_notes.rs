@@ -7,7 +7,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::domain::VoteId;
 use crate::ledger::{LedgerError, ServerLedger};
-use crate::live::LiveCounts;
+use crate::live::{LiveCounts, Place};
+use crate::telemetry::trouble;
 
 /// How often the progress is noted while votes come. If a server dies, the counts of about as many
 /// votes are rebuilt.
@@ -17,11 +18,20 @@ pub(crate) const BATCHES_LIMIT: Duration = Duration::from_secs(2);
 /// The time between two looks whether they have ended.
 const BATCHES_EVERY: Duration = Duration::from_millis(5);
 
+/// After so many looks in a row the workers' Redis is another one.
+const ELSEWHERE_LOOKS: u32 = 2;
+/// How often votes are then left to crashed-writer recovery. Each batch writer takes a new connection for that.
+const LEAVE_EVERY: Duration = Duration::from_secs(1);
+
 /// Notes how far one server's votes are counted.
 pub struct ProgressNotes {
     ledger: ServerLedger,
     live_counts: LiveCounts,
     noted: VoteId,
+    /// How often in a row it looked as if workers counted in another Redis, and when connections were last abandoned for
+    /// that.
+    elsewhere_looks: u32,
+    left_at: Option<Instant>,
     /// Connections that are left to crashed-writer recovery and have not ended yet.
     abandoned: Vec<String>,
 }
@@ -33,6 +43,8 @@ impl ProgressNotes {
             ledger,
             live_counts,
             noted: VoteId::default(),
+            elsewhere_looks: 0,
+            left_at: None,
             abandoned: Vec::new(),
         }
     }
@@ -61,6 +73,18 @@ impl ProgressNotes {
         if !self.batches_have_ended().await || self.live_counts.suspect_total() > 0 {
             return Ok(());
         }
+        match self.looks_elsewhere().await? {
+            0 => {}
+            // A worker may be entering an epoch just now, or these votes were left to recovery a moment ago.
+            looks if looks < ELSEWHERE_LOOKS => return Ok(()),
+            _ if self.left_at.is_some_and(|at| at.elapsed() < LEAVE_EVERY) => return Ok(()),
+            _ => {
+                let error = "set REDIS_URL to that of the workers, and restart";
+                trouble!(error, %error; "the workers count in another Redis: they rebuild the counts of this program's votes");
+                self.left_at = Some(Instant::now());
+                self.abandoned.extend(self.ledger.abandon_writers());
+            }
+        }
         // Asked only now, when no suspect is left: while Redis is unavailable, new ones may come
         // all the time.
         if self.live_counts.take_dropped() {
@@ -79,6 +103,19 @@ impl ProgressNotes {
         self.ledger.note_counted(last).await?;
         self.noted = last;
         Ok(())
+    }
+
+    /// How often in a row it looks as if workers counted in another Redis than this program: the counts there lack its
+    /// votes.
+    async fn looks_elsewhere(&mut self) -> Result<u32, LedgerError> {
+        let (entry, are_of_another) = self.ledger.last_entry(self.live_counts.bucket_count()).await?;
+        let is_elsewhere = match entry {
+            None => are_of_another,
+            // A Redis that does not answer says nothing.
+            Some(entry) => matches!(self.live_counts.place(&entry).await, Ok(Place::Elsewhere)),
+        };
+        self.elsewhere_looks = if is_elsewhere { self.elsewhere_looks + 1 } else { 0 };
+        Ok(self.elsewhere_looks)
     }
 
     /// Waits until the batches under way have ended. Returns false when that takes too long.

@@ -137,6 +137,18 @@ pub async fn start_redis(folder: &Path, secret: &str, variables: Variables) -> a
     Ok(redis)
 }
 
+/// Starts a Redis Cluster in the folder `cluster` of this one, with a replica of each primary.
+///
+/// # Errors
+/// When a node does not start.
+pub async fn start_cluster(folder: &Path) -> anyhow::Result<PrivateCluster> {
+    let secret = own_secret();
+    PrivateCluster::start(&folder.join("cluster"), 1, |folder| {
+        Ok(PrivateRedis::new(folder, &secret)?.persistent())
+    })
+    .await
+}
+
 /// A pool of a few connections, which open when they are needed.
 ///
 /// # Errors
@@ -252,13 +264,8 @@ impl Stores {
     /// Stops its Redis, and starts a Redis Cluster instead.
     pub async fn clustered(mut self) -> (Self, PrivateCluster) {
         self.redis.stop().await;
-        let secret = own_secret();
-        let folder = self.folder.path().join("cluster");
-        let cluster = PrivateCluster::start(&folder, 1, |folder| {
-            Ok(PrivateRedis::new(folder, &secret)?.persistent())
-        });
-        let cluster = cluster.await.expect("a Redis Cluster starts");
-        (self, cluster)
+        let cluster = start_cluster(self.folder.path()).await;
+        (self, cluster.expect("a Redis Cluster starts"))
     }
 
     pub fn folder(&self) -> &Path {

@@ -194,6 +194,19 @@ impl ServerLedger {
         end_connections(&self.database.pool, names).await
     }
 
+    /// The last entry of the first bucket into an epoch, where Redis has so many buckets; and whether there are entries of
+    /// a Redis with another number of them.
+    pub async fn last_entry(&self, bucket_count: i16) -> Result<(Option<String>, bool), LedgerError> {
+        let row = sqlx::query!(
+            r#"select (select entry from epoch_entry where bucket_count = $1 and bucket = 0) as entry,
+                      exists (select from epoch_entry where bucket_count <> $1) as "are_of_another!""#,
+            bucket_count
+        )
+        .fetch_one(&self.database.pool)
+        .await?;
+        Ok((row.entry, row.are_of_another))
+    }
+
     /// Notes that this server's votes with ids up to this one are counted.
     pub async fn note_counted(&self, counted: VoteId) -> Result<(), LedgerError> {
         let names: Vec<String> = self.writers.lock().names.iter().cloned().collect();

@@ -78,9 +78,15 @@ select current_setting('server_version_num')::int                          as "v
        (select (details ->> 'wrong_items')::bigint from job_run
         where job = 'audit' and outcome = 'done' order by fencing_number desc limit 1) as wrong_items,
        greatest((select last_value from vote_id_seq) - (select vote_id from watermark), 0) as "watermark_lag!",
-       -- A worker makes the next range when fewer ids are left than two ranges have.
-       (select newest.end_vote_id - drawn.last_value
-        from (select end_vote_id, next_ids from vote_range order by number desc limit 1) as newest, vote_id_seq as drawn
-        where newest.end_vote_id - drawn.last_value < newest.next_ids)
+       -- A worker makes the next range when fewer ids are left than two ranges have. While the ledger is split, the
+       -- ids of the first range must not end either.
+       coalesce(
+           (select newest.end_vote_id - drawn.last_value
+            from (select end_vote_id, next_ids from vote_range order by number desc limit 1) as newest, vote_id_seq as drawn
+            where newest.end_vote_id - drawn.last_value < newest.next_ids),
+           (select split.end_vote_id - drawn.last_value
+            from (select (regexp_match(pg_get_constraintdef(oid), '\d+'))[1]::bigint as end_vote_id from pg_constraint
+                  where conrelid = 'vote'::regclass and conname = 'vote_is_first_range') as split, vote_id_seq as drawn
+            where split.end_vote_id - drawn.last_value < 10000000))
                                                                            as late_range_ids,
        (select coalesce(sum(vote_total), 0)::bigint from loss)             as "lost_votes!"

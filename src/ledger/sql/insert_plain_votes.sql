@@ -19,13 +19,8 @@ with found as materialized (
                 then nextval('vote_id_seq') end as id
     from unnest($1::bigint[], $2::text[], $3::smallint[], $5::bytea[], $6::bigint[]) with ordinality
          as given (item_id, voter_id, value, address, api_key, position)
-), without_voter as (
-    insert into vote (id, item_id, value)
-    overriding system value
-    select id, item_id, value from candidate where id is not null and voter_id is null
-    order by position
-    returning id
 ), of_voters as (
+    -- First: where `vote_of_voter` is a view of `vote`, everyone locks it first.
     insert into vote_of_voter (id, item_id, voter_id, value)
     overriding system value
     select id, item_id, voter_id, value from candidate where id is not null and voter_id is not null
@@ -33,6 +28,12 @@ with found as materialized (
     -- do not wait for each other (a deadlock). Of a voter's votes in one batch, the first wins.
     order by item_id, voter_id, position
     on conflict (item_id, voter_id, change_number) where voter_id is not null do nothing
+    returning id
+), without_voter as (
+    insert into vote (id, item_id, value)
+    overriding system value
+    select id, item_id, value from candidate where id is not null and voter_id is null
+    order by position
     returning id
 ), inserted as (
     select id from without_voter union all select id from of_voters

@@ -1,6 +1,7 @@
 //! How far batch writers are, which are gone, and what they left uncounted.
 
 use super::WorkerLedger;
+use super::epochs::{EpochNumber, check_epoch};
 use super::roll_up::{ROLL_UP_LIMIT_IDS, last_unused};
 use crate::domain::{ItemId, VoteId};
 use crate::ledger::LedgerError;
@@ -64,11 +65,17 @@ impl WorkerLedger {
     }
 
     /// Removes closed batch writers, after everything that they left is counted.
-    pub async fn forget_writers(&self, names: &[String]) -> Result<(), LedgerError> {
-        sqlx::query!("delete from writer_connection where name = any($1)", names)
-            .execute(&self.database.pool)
-            .await?;
-        Ok(())
+    pub async fn forget_writers(&self, names: &[String], epoch: EpochNumber) -> Result<(), LedgerError> {
+        let mut transaction = self.database.pool.begin().await?;
+        let forgotten = async {
+            check_epoch(&mut transaction, epoch).await?;
+            sqlx::query!("delete from writer_connection where name = any($1)", names)
+                .execute(&mut *transaction)
+                .await?;
+            Ok(())
+        };
+        let forgotten = forgotten.await;
+        transaction.end(forgotten).await
     }
 
     /// The ids of votes that these closed batch writers may have left uncounted. The range is above

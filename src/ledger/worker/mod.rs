@@ -5,6 +5,7 @@ mod behind;
 mod changes;
 mod crashed_writers;
 mod delete_old_rows;
+mod epochs;
 mod events;
 mod facts;
 mod heartbeat;
@@ -21,6 +22,7 @@ pub use audit::{AuditRow, Moved};
 pub use behind::ItemSpan;
 pub use crashed_writers::{Progress, WriterProgress};
 pub use delete_old_rows::IDEMPOTENCY_KEY_AGE;
+pub use epochs::{EpochNumber, NotedEntries, NotedEntry, Noting};
 pub use events::{
     DueEvent, EVENT_DEAD_AGE, EVENT_DELIVERED_AGE, EVENT_LIMIT_AGE, EVENT_LIMIT_REFUSALS, EVENT_LIMIT_WAIT,
     EventFacts, FailedDelivery,
@@ -30,7 +32,7 @@ pub use heartbeat::{EndedPass, Heartbeat, WORKER_LIMIT_SILENCE};
 pub use jobs::{JOB_LEASE_LIFE, Job, JobAttempt, JobLease, RunOutcome};
 pub use roll_up::{ROLL_UP_LIMIT_IDS, RollUpProgress, SavingProgress};
 pub use rules::BrokenPage;
-pub use save_counts::{DEADLOCK_LIMIT_TRIES, EpochNumber, RebuiltCount, SaveOutcome, SavedState};
+pub use save_counts::{DEADLOCK_LIMIT_TRIES, RebuiltCount, SaveOutcome, SavedState};
 pub use spread::Pacing;
 pub(crate) use spread::{SUM_REST_LIMIT, WRITE_REST_LIMIT};
 

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::WorkerLedger;
 use super::changes::{Change, ItemSpan, add_changes};
+use super::epochs::{EpochNumber, check_epoch};
 use super::jobs::{JobLease, hold};
 use super::spread::{Pacing, Statements};
 use crate::domain::{Count, CountDelta, ItemId, VoteId};
@@ -91,11 +92,13 @@ impl WorkerLedger {
         &self,
         lease: &JobLease,
         safe: &SafeVoteId,
+        epoch: EpochNumber,
         up_to: VoteId,
     ) -> Result<(), LedgerError> {
         let mut transaction = self.database.pool.begin().await?;
         let noted = async {
             check_incarnation(&mut transaction, safe).await?;
+            check_epoch(&mut transaction, epoch).await?;
             hold(&mut *transaction, lease).await?;
             sqlx::query!(
                 "update watermark set saved_vote_id = $1 where saved_vote_id < $1 and vote_id >= $1",

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use super::WorkerLedger;
+use super::epochs::EpochNumber;
 use crate::domain::{CountDelta, CountToSave, ExactCount, ItemId, Revision};
 use crate::ledger::error::{is_deadlock, is_lock_timeout};
 use crate::ledger::pool::InUse;
@@ -43,10 +44,6 @@ impl SaveOutcome {
     }
 }
 
-/// The number of an epoch in Postgres: a fencing token for writing counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EpochNumber(i64);
-
 /// A moment in Postgres. What was saved before it has no vote that was drawn after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedState {
@@ -55,6 +52,13 @@ pub struct SavedState {
     epoch: EpochNumber,
     /// The incarnation of Postgres that it is of; `None`: that is not known yet.
     pub incarnation: Option<String>,
+}
+
+impl SavedState {
+    /// The number of the epoch at that moment.
+    pub fn epoch(&self) -> EpochNumber {
+        self.epoch
+    }
 }
 
 /// An exact count to write to its item.
@@ -70,24 +74,6 @@ impl WorkerLedger {
     /// items are left out.
     pub async fn exact_counts(&self, items: &[ItemId]) -> Result<Vec<ExactCount>, LedgerError> {
         self.exact.read(items).await
-    }
-
-    /// The number of the current epoch. Read it before the counters: a count that was read in one
-    /// epoch is not written in another.
-    pub async fn epoch_number(&self) -> Result<EpochNumber, LedgerError> {
-        let number = sqlx::query_scalar!("select number from epoch")
-            .fetch_one(&self.database.pool)
-            .await?;
-        Ok(EpochNumber(number))
-    }
-
-    /// Begins another epoch: counts that were read before are no longer written. Waits until writes
-    /// that are under way have ended.
-    pub async fn begin_epoch(&self) -> Result<(), LedgerError> {
-        sqlx::query!("update epoch set number = number + 1")
-            .execute(&self.database.pool)
-            .await?;
-        Ok(())
     }
 
     /// Saves counts to their items. A count is saved only if its revision is above the item's

@@ -46,12 +46,18 @@ fn leads(reply: &Value, from: &At) -> Leads {
     }
 }
 
-/// The node in `<slot> <host>:<port>`. Without a host it is that of the node that says so.
+/// The node in `<slot> <host>:<port>`. Without a host, or with `?` for a name that was not announced, it is that of the
+/// node that says so.
 fn place(text: &str, from: &At) -> Option<At> {
     let (_, address) = text.trim().split_once(' ')?;
     let (host, port) = address.rsplit_once(':')?;
     Some(At {
-        host: if host.is_empty() { &from.host } else { host }.to_owned(),
+        host: if matches!(host, "" | "?") {
+            &from.host
+        } else {
+            host
+        }
+        .to_owned(),
         port: port.parse().ok()?,
     })
 }
@@ -333,6 +339,7 @@ mod tests {
             ("-MOVED 125 10.0.0.2:7001\r\n", Leads::To(at("10.0.0.2", 7001))),
             ("-MOVED 125 ::1:7001\r\n", Leads::To(at("::1", 7001))),
             ("-MOVED 125 :7001\r\n", Leads::To(at("10.0.0.1", 7001))),
+            ("-MOVED 125 ?:7001\r\n", Leads::To(at("10.0.0.1", 7001))),
             ("-MOVED 125\r\n", Leads::Astray),
             ("-ASK 125 10.0.0.2:7001\r\n", Leads::AskedTo(at("10.0.0.2", 7001))),
             ("-CLUSTERDOWN The cluster is down\r\n", Leads::Astray),

@@ -192,6 +192,7 @@ impl Cluster {
         nodes.extend(self.seeds.iter().cloned());
         nodes.truncate(ASKED_LIMIT_NODES);
         let mut failure = LiveError::Unavailable;
+        let mut without_slots = Vec::new();
         for some in nodes.chunks(ASKED_NODES) {
             let mut answers = Vec::new();
             for answer in join_all(some.iter().map(|info| self.ask_one(info))).await {
@@ -202,11 +203,17 @@ impl Cluster {
                     Err(_) => {}
                 }
             }
-            if !answers.is_empty() {
+            // One that was taken out of the Cluster knows no slots.
+            if answers.iter().flatten().any(|node| !node.slots.is_empty()) {
                 return Ok(answers);
             }
+            without_slots.extend(answers);
         }
-        Err(failure)
+        if without_slots.is_empty() {
+            Err(failure)
+        } else {
+            Ok(without_slots)
+        }
     }
 
     async fn ask_one(&self, info: &ConnectionInfo) -> Result<Vec<Node>, LiveError> {

@@ -381,6 +381,11 @@ impl LiveCounts {
         self.state.parts().iter().map(|part| part.suspects.total()).sum()
     }
 
+    /// The Redis that the calls go to.
+    pub(super) fn redis(&self) -> &Redis {
+        &self.state.redis
+    }
+
     /// The names of Tally's keys.
     pub(super) fn keys(&self) -> &Keys {
         self.state.redis.keys()

@@ -5,11 +5,13 @@
 //! - `suspects`: the items whose live count may be wrong.
 //! - `warm_items`: which votes make a live count.
 //! - `throttles`: places in the windows of throttles.
+//! - `place`: whether workers have entered this Redis.
 //! - `state`: what the calls and the repair task share.
 //! - `repair_suspects`: the task that invalidates suspects and closes the circuit breaker.
 
 mod breaker;
 mod live_counts;
+mod place;
 mod repair_suspects;
 mod state;
 mod suspects;
@@ -18,6 +20,7 @@ mod warm_items;
 
 pub(crate) use live_counts::BACK_PRESSURE_LIMIT;
 pub use live_counts::{CountReply, LiveCount, LiveCounts, LiveRead, Seed};
+pub use place::Place;
 pub(crate) use suspects::REPAIR_LIMIT_ITEMS;
 pub use suspects::SUSPECTS_LIMIT_ITEMS;
 pub use throttles::THROTTLE_CALL_LIMIT_ATTEMPTS;

@@ -85,7 +85,8 @@ impl Counters {
         for found in join_all(primaries.iter().map(|buckets| self.epochs_of(buckets, &arriving))).await {
             match found {
                 Ok(buckets) => epochs.buckets.extend(buckets),
-                Err(error) if error.is_unfit() => return Err(error),
+                // With the certificate or the login of one node something else may be wrong than with the others'.
+                Err(error @ LiveError::NoIdentity(_)) => return Err(error),
                 Err(error) => epochs.failure = epochs.failure.or(Some(error)),
             }
         }
@@ -270,6 +271,13 @@ impl Counters {
 pub struct EpochEntry {
     bucket: Bucket,
     mark: String,
+}
+
+impl EpochEntry {
+    /// Its key, which no other entry has.
+    pub fn mark(&self) -> &str {
+        &self.mark
+    }
 }
 
 /// How long entering an epoch may take. Then Redis removes the mark, for example that of a worker

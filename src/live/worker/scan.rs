@@ -177,12 +177,22 @@ impl Counters {
         Ok(())
     }
 
-    /// How many keys the database has, with those of others; in a Cluster, all primaries together.
+    /// How many keys the database has, with those of others; in a Cluster, all primaries together that answer.
     pub async fn keys_in_database(&self) -> Result<u64, LiveError> {
-        let mut keys: u64 = 0;
-        for mut connection in self.redis.get_each().await? {
-            keys += redis::cmd("DBSIZE").query_async::<u64>(&mut connection).await?;
+        let mut keys = Err(LiveError::Unavailable);
+        for buckets in self.redis.primaries().await? {
+            match (self.keys_of(buckets[0]).await, &mut keys) {
+                (Ok(more), Ok(keys)) => *keys += more,
+                (Ok(first), keys) => *keys = Ok(first),
+                (Err(_), Ok(_)) => {}
+                (Err(error), keys) => *keys = Err(error),
+            }
         }
-        Ok(keys)
+        keys
+    }
+
+    async fn keys_of(&self, bucket: Bucket) -> Result<u64, LiveError> {
+        let mut connection = self.redis.get(bucket).await?;
+        Ok(redis::cmd("DBSIZE").query_async(&mut connection).await?)
     }
 }

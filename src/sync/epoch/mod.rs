@@ -7,12 +7,14 @@ mod seen;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use self::lost_counts::Search;
-pub(super) use self::seen::{EnteredBuckets, SeenEpochs};
+pub(super) use self::seen::{EnteredBuckets, SeenEntries};
+use self::seen::{InRedis, Standing};
 use super::{SyncError, Worker};
-use crate::live::{Bucket, EpochEntry, Epochs, Scan, ScanPart, fresh_token};
+use crate::ledger::{NotedEntries, NotedEntry};
+use crate::live::{Bucket, BucketEpoch, EpochEntry, Epochs, LiveError, Scan, ScanPart, fresh_token};
 use crate::telemetry::name;
 
 /// The layout of counters: their keys and format. Another layout is another epoch, so Tally does
@@ -21,6 +23,10 @@ const COUNTER_LAYOUT: u32 = 5;
 
 /// How long the pass that begins a search for lost counts waits for its end. Later ones save counts beside it.
 const SEARCH_WAIT: Duration = Duration::from_millis(500);
+
+/// How long a command waits for workers to enter the epoch of its Redis. If they do not, they count in another one.
+const ELSEWHERE_WAIT: Duration = Duration::from_secs(5);
+const ELSEWHERE_LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// A bucket whose epoch is to be entered.
 struct Entering {
@@ -41,6 +47,34 @@ pub(super) struct Entry {
     /// How many counters were invalidated.
     invalidated: usize,
     search: Search,
+}
+
+impl Entering {
+    /// As Postgres notes it.
+    fn noted(&self, entry: &str) -> NotedEntry {
+        NotedEntry {
+            bucket: self.bucket.place(),
+            entry: entry.to_owned(),
+            redis: self.redis.clone(),
+        }
+    }
+}
+
+fn in_redis<'a>(one: &'a BucketEpoch, current: &str) -> InRedis<'a> {
+    InRedis {
+        bucket: one.bucket,
+        redis: &one.current,
+        known: one.known.as_deref(),
+        is_current: one
+            .known
+            .as_deref()
+            .and_then(|known| known.split_once(':'))
+            .is_some_and(|(_, epoch)| epoch == current),
+    }
+}
+
+fn note_first(failure: &mut Option<SyncError>, error: impl Into<SyncError>) {
+    failure.get_or_insert_with(|| error.into());
 }
 
 impl Entry {
@@ -71,11 +105,18 @@ impl Worker {
     /// the very end, so the next try does all of it again. When some nodes of a Cluster are unavailable, the buckets of
     /// the others are entered all the same.
     pub async fn enter_epoch(&self) -> Result<Option<usize>, SyncError> {
-        let entered = self.look_at_epochs(Duration::MAX, Duration::MAX).await;
-        if entered.is_err() {
-            self.give_up_entries().await;
+        let deadline = Instant::now() + ELSEWHERE_WAIT;
+        loop {
+            let entered = self.look_at_epochs(Duration::MAX, Duration::MAX).await;
+            match entered {
+                Err(SyncError::Elsewhere) if Instant::now() < deadline => sleep(ELSEWHERE_LOOK_EVERY).await,
+                Err(error) => {
+                    self.give_up_entries().await;
+                    return Err(error);
+                }
+                entered => return entered,
+            }
         }
-        entered
     }
 
     /// The same for a pass: where the search for lost counts takes long, it goes on beside the passes, and a later one
@@ -92,7 +133,8 @@ impl Worker {
         let mut entries = self.entries.lock().await;
         self.entered.set(&[]);
         if let Err(error) = self.check_owner().await
-            && (error.is_unfit() || !self.counters.redis().is_cluster())
+            && (!self.counters.redis().is_cluster()
+                || matches!(error, SyncError::Live(LiveError::Owner { .. })))
         {
             return Err(error);
         }
@@ -112,8 +154,8 @@ impl Worker {
             }
         }
         if !stale.is_empty() {
-            match self.begin_entry(stale).await {
-                Ok(entry) => under_way.push((entry, wait)),
+            match self.begin_entry(stale, &mut failure).await {
+                Ok(entry) => under_way.extend(entry.map(|entry| (entry, wait))),
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
@@ -148,6 +190,21 @@ impl Worker {
         failure.map_or(Ok(invalidated), Err)
     }
 
+    /// Whether the counts are in this Redis. Waits for workers that are about to enter its epoch.
+    ///
+    /// # Errors
+    /// [`SyncError::Elsewhere`]; and when a store is unavailable.
+    pub(super) async fn look_at_place(&self) -> Result<(), SyncError> {
+        let deadline = Instant::now() + ELSEWHERE_WAIT;
+        loop {
+            self.compare_epochs().await?;
+            match self.seen_entries.check_place() {
+                Err(_) if Instant::now() < deadline => sleep(ELSEWHERE_LOOK_EVERY).await,
+                place => return place,
+            }
+        }
+    }
+
     /// For a worker that stops: gives up the entries under way, whose marks would stay in Redis for a day.
     pub(super) async fn give_up_entries(&self) {
         let entries = std::mem::take(&mut *self.entries.lock().await);
@@ -157,14 +214,19 @@ impl Worker {
     }
 
     async fn compare_epochs(&self) -> Result<Looked, SyncError> {
+        let bucket_count = self.counters.redis().bucket_count();
+        // Before Redis: an entry is made there first.
+        let noted = self.ledger.noted_entries(bucket_count).await?;
         let Epochs { buckets, mut failure } = self.counters.epochs().await?;
         let postgres = self.ledger.incarnation().await?;
-        let (mut entered, mut stale) = (Vec::new(), Vec::new());
+        let mut looked = Looked {
+            entered: Vec::new(),
+            stale: Vec::new(),
+            failure: None,
+        };
+        let mut decided: Option<NotedEntries> = None;
         for one in buckets {
             let current = format!("{COUNTER_LAYOUT}:{}:{postgres}", one.current);
-            let is_entered = self
-                .seen_epochs
-                .is_entered(one.bucket, one.known.as_deref(), &current);
             if one.is_moving {
                 // Counters that are elsewhere may come back, without the key of their epoch.
                 if one.known.is_some()
@@ -172,22 +234,34 @@ impl Worker {
                 {
                     failure = failure.or(Some(error));
                 }
-            } else if is_entered {
-                entered.push(one.bucket);
-            } else {
-                stale.push(Entering {
+                continue;
+            }
+            let in_redis = in_redis(&one, &current);
+            let mut standing =
+                self.seen_entries
+                    .stand(decided.as_ref().unwrap_or(&noted), &postgres, in_redis);
+            if standing != Standing::Entered && in_redis.is_current && decided.is_none() {
+                // Another worker may be about to note it.
+                let entries = self.ledger.decided_entries(bucket_count).await?;
+                let noted = decided.insert(NotedEntries {
+                    entries,
+                    ..noted.clone()
+                });
+                standing = self.seen_entries.stand(noted, &postgres, in_redis);
+            }
+            match standing {
+                Standing::Entered => looked.entered.push(one.bucket),
+                Standing::Stale => looked.stale.push(Entering {
                     bucket: one.bucket,
+                    is_new: one.known.is_none(),
                     redis: one.current,
                     current,
-                    is_new: one.known.is_none(),
-                });
+                }),
+                Standing::Elsewhere => looked.failure = Some(SyncError::Elsewhere),
             }
         }
-        Ok(Looked {
-            entered,
-            stale,
-            failure: failure.map(SyncError::from),
-        })
+        looked.failure = looked.failure.or(failure.map(SyncError::from));
+        Ok(looked)
     }
 
     /// Keeps those buckets of an entry that are as they were when it began: in the same epoch, which nobody else has
@@ -220,28 +294,76 @@ impl Worker {
         looked
     }
 
-    /// Invalidates all counters of these buckets, and begins to search for lost ones.
-    async fn begin_entry(&self, stale: Vec<Entering>) -> Result<Entry, SyncError> {
-        let buckets: Vec<Bucket> = stale.iter().map(|one| one.bucket).collect();
-        let parts = self.counters.parts_with(&buckets).await?;
+    /// Invalidates all counters of these buckets, and begins to search for lost ones. A bucket whose node takes no writes
+    /// is left out: its error is in `failure`.
+    async fn begin_entry(
+        &self,
+        mut stale: Vec<Entering>,
+        failure: &mut Option<SyncError>,
+    ) -> Result<Option<Entry>, SyncError> {
+        let all: Vec<Bucket> = stale.iter().map(|one| one.bucket).collect();
+        let mut parts = self.counters.parts_with(&all).await?;
         // Before the first counter is read: a wipe from now on removes these marks.
-        let mut marks = HashMap::with_capacity(buckets.len());
-        for bucket in &buckets {
-            marks.insert(*bucket, self.counters.begin_epoch(*bucket).await?);
-        }
-        match self.invalidate_all(&buckets, &parts).await {
-            Ok(invalidated) => Ok(Entry {
-                stale,
-                marks,
-                parts,
-                invalidated,
-                search: Search::begin(self.clone(), buckets),
-            }),
-            Err(error) => {
-                self.remove_marks(&marks).await;
-                Err(error)
+        let mut marks = HashMap::with_capacity(all.len());
+        for bucket in all {
+            match self.counters.begin_epoch(bucket).await {
+                Ok(mark) => {
+                    marks.insert(bucket, mark);
+                }
+                Err(error) => note_first(failure, error),
             }
         }
+        stale.retain(|one| marks.contains_key(&one.bucket));
+        let noted: Vec<NotedEntry> = stale
+            .iter()
+            .map(|one| one.noted(marks[&one.bucket].mark()))
+            .collect();
+        let begun = async {
+            if !stale.is_empty() {
+                // A worker may have stalled with counts from the epoch before: it no longer writes them. One that is
+                // left behind in another Redis sees that it is.
+                self.ledger
+                    .begin_epoch(self.counters.redis().bucket_count(), &noted)
+                    .await?;
+                self.seen_entries.enter(&noted);
+            }
+            Ok::<(), SyncError>(())
+        };
+        if let Err(error) = begun.await {
+            self.remove_marks(&marks).await;
+            return Err(error);
+        }
+        let mut invalidated = 0;
+        for part in &mut parts {
+            part.buckets.retain(|bucket| marks.contains_key(bucket));
+            if part.buckets.is_empty() {
+                continue;
+            }
+            match self.invalidate_part(part).await {
+                Ok(counters) => invalidated += counters,
+                Err(error) => {
+                    for bucket in part.buckets.drain(..) {
+                        if let Some(mark) = marks.remove(&bucket) {
+                            self.remove_mark(&mark).await;
+                        }
+                    }
+                    note_first(failure, error);
+                }
+            }
+        }
+        parts.retain(|part| !part.buckets.is_empty());
+        stale.retain(|one| marks.contains_key(&one.bucket));
+        if stale.is_empty() {
+            return Ok(None);
+        }
+        let buckets = stale.iter().map(|one| one.bucket).collect();
+        Ok(Some(Entry {
+            stale,
+            marks,
+            parts,
+            invalidated,
+            search: Search::begin(self.clone(), buckets),
+        }))
     }
 
     /// Removes the marks of an entry that is given up.
@@ -257,29 +379,24 @@ impl Worker {
         }
     }
 
-    /// Invalidates all counters of these buckets. Returns how many.
-    async fn invalidate_all(&self, buckets: &[Bucket], parts: &[ScanPart]) -> Result<usize, SyncError> {
-        // A worker may have stalled with counts from the epoch before: it no longer writes them.
-        self.ledger.begin_epoch().await?;
+    /// Invalidates all counters of the buckets of this part. Returns how many.
+    async fn invalidate_part(&self, part: &ScanPart) -> Result<usize, SyncError> {
         let mut invalidated = 0;
-        for part in parts {
-            let mut cursor = 0;
-            loop {
-                let page = self
-                    .counters
-                    .scan(Scan::All, part.begin, cursor, self.options.flush_page)
-                    .await?;
-                let mut items = page.items;
-                items.retain(|item| self.counters.is_among(*item, buckets));
-                self.counters.invalidate(&items).await?;
-                invalidated += items.len();
-                cursor = page.next;
-                if cursor == 0 {
-                    break;
-                }
+        let mut cursor = 0;
+        loop {
+            let page = self
+                .counters
+                .scan(Scan::All, part.begin, cursor, self.options.flush_page)
+                .await?;
+            let mut items = page.items;
+            items.retain(|item| self.counters.is_among(*item, &part.buckets));
+            self.counters.invalidate(&items).await?;
+            invalidated += items.len();
+            cursor = page.next;
+            if cursor == 0 {
+                return Ok(invalidated);
             }
         }
-        Ok(invalidated)
     }
 
     /// Enters the epochs of these buckets, and adds them to those that are. Returns how many counters were invalidated or
@@ -308,7 +425,7 @@ impl Worker {
         self.remove_marks(&marks).await;
         if !ended? {
             tracing::warn!(
-                "Redis lost its data while its counters were invalidated: the next tick begins again"
+                "Redis lost its data while its counters were invalidated, or another worker moved them: the next tick begins again"
             );
             return Ok(None);
         }
@@ -335,27 +452,40 @@ impl Worker {
         Ok(Some(suspect))
     }
 
-    /// Stores the epochs of these buckets. Returns whether all have their marks.
+    /// Stores the epochs of these buckets. Returns whether all have their marks, and are still in these Redises.
     async fn enter_still(
         &self,
         stale: &[Entering],
         marks: &mut HashMap<Bucket, EpochEntry>,
         entered: &mut Vec<Bucket>,
     ) -> Result<bool, SyncError> {
-        let mut have_marks = true;
-        for one in stale {
+        let noted: Vec<NotedEntry> = stale
+            .iter()
+            .map(|one| one.noted(&format!("{}:{}", fresh_token(), one.current)))
+            .collect();
+        let noting = self
+            .ledger
+            .begin_noting(self.counters.redis().bucket_count(), &noted)
+            .await?;
+        let (mut ended, mut failure) = (Vec::new(), None);
+        for (one, noted) in stale.iter().zip(&noted) {
+            if !noting.still.contains(&noted.bucket) {
+                continue;
+            }
             let Some(mark) = marks.remove(&one.bucket) else {
                 continue;
             };
-            let entry = format!("{}:{}", fresh_token(), one.current);
-            if self.counters.enter_epoch(&entry, mark).await? {
-                self.seen_epochs.enter(one.bucket, &entry);
-                entered.push(one.bucket);
-            } else {
-                have_marks = false;
+            match self.counters.enter_epoch(&noted.entry, mark).await {
+                Ok(true) => ended.push(one.bucket),
+                Ok(false) => {}
+                Err(error) => note_first(&mut failure, error),
             }
         }
-        Ok(have_marks)
+        noting.end().await?;
+        self.seen_entries.enter(&noted);
+        let have_all = ended.len() == stale.len();
+        entered.extend(ended);
+        failure.map_or(Ok(have_all), Err)
     }
 
     /// Keeps those buckets that are where they were, if the parts with them were scanned there to the end: a scan that

@@ -1,60 +1,126 @@
-//! What a worker knows of epochs: the entries that it has seen, and the buckets whose counts it may save.
+//! What a worker knows of entries into epochs: the last ones that it has seen, and the buckets whose counts it may save.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::ledger::{NotedEntries, NotedEntry};
 use crate::live::Bucket;
+use crate::sync::SyncError;
 
-/// The most epochs that a worker remembers: some 200 bytes each.
-const SEEN_LIMIT_EPOCHS: usize = 1000;
-
-/// The epochs that this worker has seen in Redis, of each bucket.
+/// The last entry of each bucket that this worker has seen in Postgres. Shared by a worker's clones.
 ///
-/// Each entry has a name of its own, so an entry that was gone and is back shows that Redis went
-/// back to earlier data, though it was not restarted: with SWAPDB, say, once before a worker entered
-/// an epoch and once after.
+/// Each entry has a name of its own. If Redis has another one than Postgres, its data are from before: of a Redis that was
+/// left and comes back, or of one that went back, though it was not restarted (with SWAPDB, say). Then its epoch is entered
+/// again. But a worker that was left behind in the old Redis must not take the counts there again: see [`Standing`].
 #[derive(Debug, Default)]
-pub struct SeenEpochs(Mutex<HashMap<Bucket, Seen>>);
+pub struct SeenEntries(Mutex<Seen>);
 
 #[derive(Debug, Default)]
 struct Seen {
-    last: Option<String>,
-    gone: VecDeque<String>,
+    /// The incarnation of Postgres that they are of.
+    incarnation: String,
+    /// By the bucket's place among all. `None`: there was none.
+    entries: HashMap<i16, Option<String>>,
+    elsewhere: HashSet<i16>,
+    /// Whether it takes the counts to its Redis when it starts. A command does not, while workers are at work.
+    moves_counts: bool,
 }
 
-impl SeenEpochs {
-    /// Whether the epoch of a bucket in Redis is an entry of the current one, and not one that was gone.
-    pub fn is_entered(&self, bucket: Bucket, known: Option<&str>, current: &str) -> bool {
-        let mut all = self.lock();
-        let seen = all.entry(bucket).or_default();
-        seen.see(known);
-        known.is_some_and(|known| {
-            known.split_once(':').is_some_and(|(_, epoch)| epoch == current)
-                && !seen.gone.iter().any(|gone| gone == known)
-        })
+/// A bucket as Redis has it.
+#[derive(Clone, Copy, Debug)]
+pub struct InRedis<'a> {
+    pub bucket: Bucket,
+    /// Which run of which Redis has it.
+    pub redis: &'a str,
+    /// The entry there.
+    pub known: Option<&'a str>,
+    /// Whether that is one into the current epoch.
+    pub is_current: bool,
+}
+
+/// How a bucket stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Its epoch is entered.
+    Entered,
+    /// Its epoch is to be entered.
+    Stale,
+    /// Another worker has entered it in another Redis since, and workers are alive.
+    Elsewhere,
+}
+
+impl SeenEntries {
+    /// For a worker that begins its work: it may take the counts to its Redis.
+    pub fn move_counts(&self) {
+        self.lock().moves_counts = true;
     }
 
-    /// Notes what this worker has put there.
-    pub fn enter(&self, bucket: Bucket, entry: &str) {
-        self.lock().entry(bucket).or_default().see(Some(entry));
+    /// How a bucket stands. `noted`: what Postgres says, read before Redis or decided.
+    pub fn stand(&self, noted: &NotedEntries, incarnation: &str, one: InRedis<'_>) -> Standing {
+        let mut seen = self.lock();
+        if seen.incarnation != incarnation {
+            // A Postgres that failed over may have lost an entry. Who was left behind stays so.
+            seen.incarnation = incarnation.to_owned();
+            let Seen {
+                entries, elsewhere, ..
+            } = &mut *seen;
+            entries.retain(|bucket, _| elsewhere.contains(bucket));
+        }
+        let bucket = one.bucket.place();
+        let of_bucket = noted.entries.iter().find(|entry| entry.bucket == bucket);
+        let entry = of_bucket.map(|noted| noted.entry.as_str());
+        let standing = if one.is_current && entry.is_some() && entry == one.known {
+            Standing::Entered
+        } else {
+            let is_here = match of_bucket {
+                Some(noted) => noted.redis == one.redis,
+                None => !noted.are_of_another,
+            };
+            let may_take = match seen.entries.get(&bucket) {
+                Some(last) => {
+                    let is_last = last.as_deref() == entry && !(entry.is_none() && noted.are_of_another);
+                    is_last || !noted.has_other_workers && !noted.are_fresh
+                }
+                None => seen.moves_counts || !noted.has_other_workers,
+            };
+            if is_here || may_take {
+                Standing::Stale
+            } else {
+                Standing::Elsewhere
+            }
+        };
+        if standing == Standing::Elsewhere {
+            seen.elsewhere.insert(bucket);
+        } else {
+            seen.elsewhere.remove(&bucket);
+            seen.entries.insert(bucket, entry.map(str::to_owned));
+        }
+        standing
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Bucket, Seen>> {
+    /// Notes what this worker has put into Postgres.
+    pub fn enter(&self, noted: &[NotedEntry]) {
+        let mut seen = self.lock();
+        for one in noted {
+            seen.entries.insert(one.bucket, Some(one.entry.clone()));
+        }
+    }
+
+    /// Whether the counts of all buckets are in this worker's Redis.
+    ///
+    /// # Errors
+    /// [`SyncError::Elsewhere`]
+    pub fn check_place(&self) -> Result<(), SyncError> {
+        if self.lock().elsewhere.is_empty() {
+            Ok(())
+        } else {
+            Err(SyncError::Elsewhere)
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Seen> {
         // No panic leaves it half changed, so the poison means nothing.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Seen {
-    /// Notes what is in Redis now. What was there before is gone.
-    fn see(&mut self, known: Option<&str>) {
-        if self.last.as_deref() != known {
-            let last = std::mem::replace(&mut self.last, known.map(str::to_owned));
-            self.gone.extend(last);
-            if self.gone.len() > SEEN_LIMIT_EPOCHS {
-                self.gone.pop_front();
-            }
-        }
     }
 }
 
@@ -89,27 +155,101 @@ impl EnteredBuckets {
 mod tests {
     use super::*;
 
+    /// What Postgres says: the entry and its Redis, and whether there are entries of another number of buckets.
+    fn noted(entry: Option<(&str, &str)>, are_of_another: bool) -> NotedEntries {
+        let entry = entry.map(|(entry, redis)| NotedEntry {
+            bucket: 0,
+            entry: entry.to_owned(),
+            redis: redis.to_owned(),
+        });
+        NotedEntries {
+            entries: entry.into_iter().collect(),
+            are_of_another,
+            has_other_workers: true,
+            are_fresh: false,
+        }
+    }
+
+    /// What the Redis `redis` says.
+    fn in_redis<'a>(redis: &'a str, known: Option<&'a str>) -> InRedis<'a> {
+        InRedis {
+            bucket: Bucket::FIRST,
+            redis,
+            known,
+            is_current: known.is_some(),
+        }
+    }
+
     #[test]
-    fn an_entry_that_was_gone_and_is_back_is_no_entry() {
-        let seen = SeenEpochs::default();
-        assert!(!seen.is_entered(Bucket::FIRST, None, "1:x"));
-        assert!(
-            seen.is_entered(Bucket::FIRST, Some("a:1:x"), "1:x")
-                && seen.is_entered(Bucket::FIRST, Some("a:1:x"), "1:x")
+    fn an_entry_is_one_only_if_both_stores_have_it() {
+        let seen = SeenEntries::default();
+        let stand = |noted: &NotedEntries, one| seen.stand(noted, "p", one);
+        assert_eq!(stand(&noted(None, false), in_redis("a", None)), Standing::Stale);
+        let first = noted(Some(("1", "a")), false);
+        assert_eq!(stand(&first, in_redis("a", Some("1"))), Standing::Entered);
+        let old = InRedis {
+            is_current: false,
+            ..in_redis("a", Some("1"))
+        };
+        assert_eq!(stand(&first, old), Standing::Stale, "another epoch");
+        // It went back: once to before an entry, once to nothing.
+        let second = noted(Some(("2", "a")), false);
+        assert_eq!(stand(&second, in_redis("a", Some("1"))), Standing::Stale);
+        assert_eq!(stand(&second, in_redis("a", None)), Standing::Stale);
+        assert_eq!(stand(&second, in_redis("a", Some("2"))), Standing::Entered);
+        // It restarts, or fails over: this worker has seen the last entry.
+        assert_eq!(stand(&second, in_redis("b", Some("1"))), Standing::Stale);
+        assert!(seen.check_place().is_ok());
+    }
+
+    #[test]
+    fn a_worker_that_is_left_behind_enters_nothing_until_no_other_one_is_alive() {
+        for (there, is_of_another) in [(noted(Some(("2", "b")), false), false), (noted(None, true), true)] {
+            let seen = SeenEntries::default();
+            seen.move_counts();
+            let first = noted(Some(("1", "a")), false);
+            assert_eq!(
+                seen.stand(&first, "p", in_redis("a", Some("1"))),
+                Standing::Entered
+            );
+            for incarnation in ["p", "q"] {
+                let standing = seen.stand(&there, incarnation, in_redis("a", Some("1")));
+                assert_eq!(standing, Standing::Elsewhere, "{is_of_another}");
+                assert!(seen.check_place().is_err());
+            }
+            // One that starts takes the counts back; a command does not.
+            for (moves_counts, standing) in [(true, Standing::Stale), (false, Standing::Elsewhere)] {
+                let other = SeenEntries::default();
+                if moves_counts {
+                    other.move_counts();
+                }
+                assert_eq!(other.stand(&there, "p", in_redis("a", Some("1"))), standing);
+            }
+            let alone = |are_fresh| NotedEntries {
+                has_other_workers: false,
+                are_fresh,
+                ..there.clone()
+            };
+            let stand = |are_fresh| seen.stand(&alone(are_fresh), "q", in_redis("a", Some("1")));
+            assert_eq!(stand(true), Standing::Elsewhere, "the other one has just begun");
+            assert_eq!(stand(false), Standing::Stale);
+            assert!(seen.check_place().is_ok());
+        }
+    }
+
+    #[test]
+    fn a_postgres_that_failed_over_may_have_lost_the_last_entry() {
+        let seen = SeenEntries::default();
+        seen.move_counts();
+        let lost = noted(Some(("2", "b")), false);
+        assert_eq!(
+            seen.stand(&lost, "p", in_redis("b", Some("2"))),
+            Standing::Entered
         );
-        assert!(
-            !seen.is_entered(Bucket::FIRST, Some("a:1:x"), "1:y"),
-            "another epoch"
-        );
-        // Another worker's entry, and then the earlier one.
-        assert!(seen.is_entered(Bucket::FIRST, Some("b:1:x"), "1:x"));
-        assert!(!seen.is_entered(Bucket::FIRST, Some("a:1:x"), "1:x"));
-        assert!(!seen.is_entered(Bucket::FIRST, Some("a:1:x"), "1:x"), "and again");
-        assert!(seen.is_entered(Bucket::FIRST, Some("c:1:x"), "1:x"));
-        assert!(!seen.is_entered(Bucket::FIRST, None, "1:x"));
-        assert!(
-            !seen.is_entered(Bucket::FIRST, Some("c:1:x"), "1:x"),
-            "gone and back"
+        let before = noted(Some(("1", "a")), false);
+        assert_eq!(
+            seen.stand(&before, "q", in_redis("b", Some("2"))),
+            Standing::Stale
         );
     }
 }

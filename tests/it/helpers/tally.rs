@@ -287,9 +287,14 @@ impl Tally {
     /// Casts an anonymous vote of this value, which must be accepted.
     /// Returns the live count.
     pub async fn add(&self, item: ItemId, value: i64) -> Option<i64> {
-        let (status, answer) = self
-            .post(&format!("/v1/items/{item}/votes"), &json!({ "value": value }))
-            .await;
+        self.add_at(&self.base, item, value).await
+    }
+
+    /// The same at a server at this address.
+    pub async fn add_at(&self, base: &str, item: ItemId, value: i64) -> Option<i64> {
+        let path = format!("/v1/items/{item}/votes");
+        let vote = json!({ "value": value });
+        let (status, answer) = self.send_to(base, Method::POST, &path, Some(&vote)).await;
         assert_eq!(status, StatusCode::CREATED, "{answer}");
         answer["vote_count"].as_i64()
     }

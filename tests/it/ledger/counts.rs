@@ -147,7 +147,7 @@ async fn audited_counts_are_saved_over_those_before_unless_somebody_has_written_
     assert_eq!(save(2, later, &now).await, (true, 5, Some(later)));
     audit(6).await;
     let now = worker.saved_state().await.expect("Postgres answers");
-    worker.begin_epoch().await.expect("Postgres answers");
+    worker.begin_epoch(1, &[]).await.expect("Postgres answers");
     assert_eq!(
         save(1, later, &now).await,
         (false, 5, Some(later)),
@@ -359,7 +359,7 @@ async fn an_exact_count_is_saved_only_in_its_epoch_and_beside_the_saved_count_th
         (item.saved_count, item.counted_at.map(Revision::micros))
     };
     let ended = ledger.epoch_number().await.expect("an epoch");
-    ledger.begin_epoch().await.expect("an epoch");
+    ledger.begin_epoch(1, &[]).await.expect("an epoch");
     let late = ledger.save_rebuilt_counts(&[rebuilt(10)], ended).await;
     assert!(
         matches!(late, Err(LedgerError::Overtaken(Overtaken::EpochEnded))),

@@ -40,6 +40,7 @@ tally_server cast_votes: execute
 tally_server edit_item: execute
 tally_server edit_poll: execute
 tally_server end_api_key: execute
+tally_server epoch_entry: select (bucket_count, bucket, entry)
 tally_server idempotency_key: insert (key_hash, body_hash), select (key_hash, body_hash)
 tally_server identity: select (id, cell)
 tally_server item: insert (name, rule_id, takes_down_votes, key), select (id, name, vote_count, counted_at, down_count, rule_id, takes_down_votes, key, is_hidden)
@@ -80,6 +81,7 @@ tally_worker broken_changes: execute
 tally_worker broken_rules: execute
 tally_worker day_change: insert, select, update (ups, downs, ups_taken_back, downs_taken_back)
 tally_worker epoch: select (number), update (number)
+tally_worker epoch_entry: delete, insert, select, update (entry, redis, noted_at)
 tally_worker event: delete, select, update (tries, refusals, first_tried_at, next_try_at, delivered_at, dead_at, last_problem)
 tally_worker events_are_made: execute
 tally_worker idempotency_key: delete, select (key_hash, created_at)
@@ -126,6 +128,7 @@ tally_operator drop_archived: execute
 tally_operator drop_empty_range: execute
 tally_operator edit_voter: execute
 tally_operator end_api_key: execute
+tally_operator epoch_entry: select (bucket_count, bucket, entry)
 tally_operator event: select, update (tries, refusals, first_tried_at, next_try_at, delivered_at, dead_at)
 tally_operator identity: select (id, cell)
 tally_operator import: insert (file_hash, file_name, source, after_vote_id, until_vote_id), select, update (ended_at)
