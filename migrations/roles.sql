@@ -185,6 +185,7 @@ grant execute on function vote_ids_are_new to tally_operator;
 grant select (name, counted_vote_id, knows_rules), insert (name, counted_vote_id, knows_rules),
       update (counted_vote_id) on writer_connection to tally_operator;
 grant select (bucket_count, bucket, entry) on epoch_entry to tally_operator;
+grant select (seen_at) on worker to tally_operator;
 grant select (version, checksum) on _sqlx_migrations to tally_operator;
 grant select (id, cell) on identity to tally_operator;
 

@@ -60,10 +60,10 @@ pub use session::CONNECT_LIMIT;
 pub(crate) use settings::WRITER_KEEPALIVE;
 pub use voter_edits::{EditInTheWay, RowOfVoter, RowsOfVoter};
 pub use worker::{
-    AuditRow, BrokenPage, DEADLOCK_LIMIT_TRIES, DueEvent, EVENT_DEAD_AGE, EVENT_DELIVERED_AGE,
-    EVENT_LIMIT_AGE, EVENT_LIMIT_REFUSALS, EVENT_LIMIT_WAIT, EndedPass, EpochNumber, EventFacts,
-    FailedDelivery, Heartbeat, IDEMPOTENCY_KEY_AGE, ItemSpan, JOB_LEASE_LIFE, Job, JobAttempt, JobLease,
-    Moved, NotedEntries, NotedEntry, Noting, Pacing, PostgresFacts, Progress, ROLL_UP_LIMIT_IDS,
+    ALIVE_LIMIT_SILENCE, AuditRow, BrokenPage, DEADLOCK_LIMIT_TRIES, DueEvent, EVENT_DEAD_AGE,
+    EVENT_DELIVERED_AGE, EVENT_LIMIT_AGE, EVENT_LIMIT_REFUSALS, EVENT_LIMIT_WAIT, EndedPass, EpochNumber,
+    EventFacts, FailedDelivery, Heartbeat, IDEMPOTENCY_KEY_AGE, ItemSpan, JOB_LEASE_LIFE, Job, JobAttempt,
+    JobLease, Moved, NotedEntries, NotedEntry, Noting, Pacing, PostgresFacts, Progress, ROLL_UP_LIMIT_IDS,
     RebuiltCount, RollUpProgress, RunOutcome, SaveOutcome, SavedState, SavingProgress, WORKER_LIMIT_SILENCE,
     WorkerLedger, WriterProgress,
 };

@@ -190,8 +190,11 @@ impl Worker {
         let SavingProgress { saved, watermark, .. } = self.ledger.saving_progress().await?;
         let mut after = saved.get();
         while after < watermark.get() && began.elapsed() < COLD_LEFT_LIMIT && !self.is_stopping() {
-            let last = watermark.get().min(after.saturating_add(COLD_LEFT_LIMIT_IDS));
-            let (from, to) = (VoteId::new(after), VoteId::new(last));
+            // There may be a large gap, as of a sequence that was set ahead.
+            let next = self.ledger.next_vote_id(VoteId::new(after), watermark).await?;
+            let first = next.map_or(watermark.get(), |next| next.get() - 1);
+            let last = watermark.get().min(first.saturating_add(COLD_LEFT_LIMIT_IDS));
+            let (from, to) = (VoteId::new(first), VoteId::new(last));
             let items = self.ledger.items_of_votes(from, to).await?;
             let saving = async {
                 for page in items.chunks(COLD_PAGE_LIMIT_ITEMS) {
@@ -312,7 +315,7 @@ impl Worker {
     /// 5. Each exact count is written if `counted_at` is still what step 3 read. For what was not written, or
     ///    whose row someone has locked, a rebuild is requested.
     async fn save_exact(&self, items: &[ItemId]) -> Result<usize, SyncError> {
-        let epoch = self.ledger.epoch_number().await?;
+        let epoch = self.epoch_number().await?;
         let counters = self.counters.read(items).await?;
         let without_count = counters
             .iter()

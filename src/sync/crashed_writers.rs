@@ -23,9 +23,8 @@ impl Worker {
     /// When a store is unavailable. The connections are forgotten only at the very end, so the next
     /// try does all of it again.
     pub async fn recover_crashed_writers(&self) -> Result<Option<usize>, SyncError> {
-        self.seen_entries.check_place()?;
         // Before anything is read: a worker that counts in another Redis by then forgets nobody.
-        let epoch = self.ledger.epoch_number().await?;
+        let epoch = self.epoch_number().await?;
         let closed = self.ledger.closed_writers().await?;
         if closed.is_empty() {
             return Ok(None);

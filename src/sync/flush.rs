@@ -140,7 +140,7 @@ impl Worker {
     async fn scan(&self, scan: ScanMode) -> Result<FlushReport, SyncError> {
         let started = Instant::now();
         // Before the first counter is read.
-        let epoch = self.ledger.epoch_number().await?;
+        let epoch = self.epoch_number().await?;
         let (to_read, pages) = mpsc::channel(WAITING_LIMIT);
         let (to_write, collected) = mpsc::channel(WAITING_LIMIT);
         let (to_finish, written) = mpsc::channel(WAITING_LIMIT);

@@ -22,6 +22,10 @@ impl Worker {
         let mut has_shown = false;
         loop {
             ticks.tick().await;
+            // One that is left behind in another Redis does not work, and must keep no other one from working.
+            if self.seen_entries.check_place().is_err() {
+                continue;
+            }
             has_shown = has_shown || matches!(timeout(BEAT_LIMIT, self.show_successes()).await, Ok(Ok(())));
             match timeout(BEAT_LIMIT, self.ledger.beat(&self.watch.heartbeat())).await {
                 Ok(Ok(true)) if !self.is_stopping() => {

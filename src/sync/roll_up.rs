@@ -129,8 +129,8 @@ impl Worker {
         let mut looked = Instant::now();
         // Both before the safe id: a later vote was drawn after them.
         let time = self.counters.time().await.ok();
+        let epoch = self.epoch_number().await?;
         let before = self.ledger.saved_state().await?;
-        let epoch = before.epoch();
         let safe = self.ledger.safe_vote_id().await?;
         self.cold_votes.rolls_up(before, &safe);
         // Votes in flight stay beyond the watermark. Read after the safe id: a batch writer that

@@ -12,7 +12,7 @@ impl Worker {
     /// When a store is unavailable. The page's counters wait for the next scan.
     pub async fn scan_page(&self) -> Result<(), SyncError> {
         // Before the first counter is read.
-        let epoch = self.ledger.epoch_number().await?;
+        let epoch = self.epoch_number().await?;
         let page = self.counters.claim_page_of_all(self.options.flush_page).await?;
         // None: another worker has this page.
         if let Some(page) = page {

@@ -109,11 +109,14 @@ impl ProgressNotes {
     /// votes.
     async fn looks_elsewhere(&mut self) -> Result<u32, LedgerError> {
         let (entry, are_of_another) = self.ledger.last_entry(self.live_counts.bucket_count()).await?;
-        let is_elsewhere = match entry {
+        let mut is_elsewhere = match entry {
             None => are_of_another,
             // A Redis that does not answer says nothing.
             Some(entry) => matches!(self.live_counts.place(&entry).await, Ok(Place::Elsewhere)),
         };
+        if is_elsewhere {
+            is_elsewhere = self.ledger.has_workers().await.unwrap_or(false);
+        }
         self.elsewhere_looks = if is_elsewhere { self.elsewhere_looks + 1 } else { 0 };
         Ok(self.elsewhere_looks)
     }

@@ -9,6 +9,7 @@ use super::storing::Outcomes;
 use crate::domain::VoteId;
 use crate::ledger::LedgerError;
 use crate::ledger::lost_waits::end_connections;
+use crate::ledger::worker::ALIVE_LIMIT_SILENCE;
 
 /// The batch writers of one server. Knows the names of their connections, and which writers are in
 /// the middle of a batch. Cheap to clone.
@@ -205,6 +206,17 @@ impl ServerLedger {
         .fetch_one(&self.database.pool)
         .await?;
         Ok((row.entry, row.are_of_another))
+    }
+
+    /// Whether workers are alive. Without them, their last entry may be an old one.
+    pub async fn has_workers(&self) -> Result<bool, LedgerError> {
+        Ok(sqlx::query_scalar!(
+            r#"select exists (select from worker
+                              where seen_at > clock_timestamp() - $1::bigint * interval '1 ms') as "has!""#,
+            ALIVE_LIMIT_SILENCE.as_millis() as i64
+        )
+        .fetch_one(&self.database.pool)
+        .await?)
     }
 
     /// Notes that this server's votes with ids up to this one are counted.

@@ -8,10 +8,10 @@ use crate::ledger::pool::{InUse, Transaction};
 use crate::ledger::{LedgerError, Overtaken};
 
 /// For how long a worker that has said nothing, or has noted an entry, may still be at work.
-const ALIVE_LIMIT_SILENCE: Duration = Duration::from_secs(10);
+pub const ALIVE_LIMIT_SILENCE: Duration = Duration::from_secs(10);
 
 /// The number of an epoch in Postgres: a fencing token for writing counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EpochNumber(pub(super) i64);
 
 /// The last entry of a bucket into an epoch.
@@ -28,11 +28,13 @@ pub struct NotedEntry {
 /// What Postgres notes of entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotedEntries {
+    /// The number of the epoch at that moment.
+    pub number: EpochNumber,
     /// Those of Redises with as many buckets.
     pub entries: Vec<NotedEntry>,
     /// Whether there are others: of a Redis with another number of buckets.
     pub are_of_another: bool,
-    /// Whether other workers are alive.
+    /// Whether other workers may be alive: so it is until [`WorkerLedger::has_other_workers`] was asked.
     pub has_other_workers: bool,
     /// Whether one was noted so lately that its worker may have sent no heartbeat yet.
     pub are_fresh: bool,
@@ -53,49 +55,55 @@ impl WorkerLedger {
     /// another number of buckets.
     pub async fn begin_epoch(&self, bucket_count: i16, entries: &[NotedEntry]) -> Result<(), LedgerError> {
         let (buckets, texts, redises) = columns(entries);
-        sqlx::query!(
-            "with begun as (
-                 update epoch set number = number + 1
-             ), gone as (
-                 delete from epoch_entry where bucket_count <> $1
-             )
-             insert into epoch_entry (bucket_count, bucket, entry, redis)
-             select $1, given.bucket, given.entry, given.redis
-             from unnest($2::smallint[], $3::text[], $4::text[]) as given (bucket, entry, redis)
-             order by given.bucket
-             on conflict (bucket_count, bucket) do update
-             set entry = excluded.entry, redis = excluded.redis, noted_at = excluded.noted_at",
-            bucket_count,
-            &buckets,
-            &texts,
-            &redises
-        )
-        .execute(&self.database.pool)
-        .await?;
-        Ok(())
+        let mut transaction = self.database.pool.begin().await?;
+        let begun = async {
+            sqlx::query!("update epoch set number = number + 1")
+                .execute(&mut *transaction)
+                .await?;
+            // A statement of its own, which sees what another worker noted before that.
+            sqlx::query!(
+                "with gone as (
+                     delete from epoch_entry where bucket_count <> $1
+                 )
+                 insert into epoch_entry (bucket_count, bucket, entry, redis)
+                 select $1, given.bucket, given.entry, given.redis
+                 from unnest($2::smallint[], $3::text[], $4::text[]) as given (bucket, entry, redis)
+                 order by given.bucket
+                 on conflict (bucket_count, bucket) do update
+                 set entry = excluded.entry, redis = excluded.redis, noted_at = excluded.noted_at",
+                bucket_count,
+                &buckets,
+                &texts,
+                &redises
+            )
+            .execute(&mut *transaction)
+            .await?;
+            Ok(())
+        };
+        let begun = begun.await;
+        transaction.end(begun).await
     }
 
     /// The last entries of all buckets, where Redis has so many.
     pub async fn noted_entries(&self, bucket_count: i16) -> Result<NotedEntries, LedgerError> {
         let rows = sqlx::query!(
-            r#"select exists (select from epoch_entry where bucket_count <> $1) as "are_of_another!",
-                      exists (select from worker
-                              where name <> $2
-                                and seen_at > clock_timestamp() - $3::bigint * interval '1 ms') as "has_other_workers!",
+            r#"select epoch.number,
+                      exists (select from epoch_entry where bucket_count <> $1) as "are_of_another!",
                       exists (select from epoch_entry
-                              where noted_at > clock_timestamp() - $3::bigint * interval '1 ms') as "are_fresh!",
+                              where noted_at > clock_timestamp() - $2::bigint * interval '1 ms') as "are_fresh!",
                       noted.bucket as "bucket?", noted.entry as "entry?", noted.redis as "redis?"
-               from (values (0)) as always left join epoch_entry as noted on noted.bucket_count = $1"#,
+               from epoch left join epoch_entry as noted on noted.bucket_count = $1"#,
             bucket_count,
-            &*self.name,
             ALIVE_LIMIT_SILENCE.as_millis() as i64
         )
         .fetch_all(&self.database.pool)
         .await?;
+        let first = rows.first();
         Ok(NotedEntries {
-            are_of_another: rows.first().is_some_and(|row| row.are_of_another),
-            has_other_workers: rows.first().is_some_and(|row| row.has_other_workers),
-            are_fresh: rows.first().is_some_and(|row| row.are_fresh),
+            number: EpochNumber(first.map_or(0, |row| row.number)),
+            are_of_another: first.is_some_and(|row| row.are_of_another),
+            are_fresh: first.is_some_and(|row| row.are_fresh),
+            has_other_workers: true,
             entries: rows
                 .into_iter()
                 .filter_map(|row| {
@@ -107,6 +115,19 @@ impl WorkerLedger {
                 })
                 .collect(),
         })
+    }
+
+    /// Whether other workers are alive. One that is left behind says nothing.
+    pub async fn has_other_workers(&self) -> Result<bool, LedgerError> {
+        Ok(sqlx::query_scalar!(
+            r#"select exists (select from worker
+                              where name <> $1
+                                and seen_at > clock_timestamp() - $2::bigint * interval '1 ms') as "has!""#,
+            &*self.name,
+            ALIVE_LIMIT_SILENCE.as_millis() as i64
+        )
+        .fetch_one(&self.database.pool)
+        .await?)
     }
 
     /// The last entry of each of these buckets, once no other worker is about to note one.

@@ -22,7 +22,7 @@ pub use audit::{AuditRow, Moved};
 pub use behind::ItemSpan;
 pub use crashed_writers::{Progress, WriterProgress};
 pub use delete_old_rows::IDEMPOTENCY_KEY_AGE;
-pub use epochs::{EpochNumber, NotedEntries, NotedEntry, Noting};
+pub use epochs::{ALIVE_LIMIT_SILENCE, EpochNumber, NotedEntries, NotedEntry, Noting};
 pub use events::{
     DueEvent, EVENT_DEAD_AGE, EVENT_DELIVERED_AGE, EVENT_LIMIT_AGE, EVENT_LIMIT_REFUSALS, EVENT_LIMIT_WAIT,
     EventFacts, FailedDelivery,

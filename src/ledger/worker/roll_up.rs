@@ -58,6 +58,18 @@ impl WorkerLedger {
         .await?)
     }
 
+    /// The first vote above the one id, up to the other.
+    pub async fn next_vote_id(&self, after: VoteId, up_to: VoteId) -> Result<Option<VoteId>, LedgerError> {
+        let next = sqlx::query_scalar!(
+            "select min(id) from vote where id > $1 and id <= $2",
+            after.get(),
+            up_to.get()
+        )
+        .fetch_one(&self.database.pool)
+        .await?;
+        Ok(next.map(VoteId::new))
+    }
+
     /// How far the counts of cold items are saved.
     pub async fn saving_progress(&self) -> Result<SavingProgress, LedgerError> {
         let row = sqlx::query!(

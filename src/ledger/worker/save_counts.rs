@@ -54,13 +54,6 @@ pub struct SavedState {
     pub incarnation: Option<String>,
 }
 
-impl SavedState {
-    /// The number of the epoch at that moment.
-    pub fn epoch(&self) -> EpochNumber {
-        self.epoch
-    }
-}
-
 /// An exact count to write to its item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RebuiltCount {

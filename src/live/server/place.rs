@@ -10,7 +10,7 @@ pub enum Place {
     Here,
     /// A worker has entered another Redis since, or later data of this one.
     Elsewhere,
-    /// This Redis has lost its data, or no worker has come to it yet.
+    /// This Redis has lost its data, no worker has come to it yet, or one is entering an epoch.
     Unknown,
 }
 
@@ -36,10 +36,8 @@ impl LiveCounts {
             return Ok(Place::Here);
         }
         if entry.starts_with(&redis.keys().entering(bucket, "")) {
-            let mark: Option<String> = redis::cmd("GET").arg(entry).query_async(&mut connection).await?;
-            if mark.is_some() {
-                return Ok(Place::Here);
-            }
+            // A worker is entering an epoch, here or elsewhere, or has given that up.
+            return Ok(Place::Unknown);
         }
         Ok(if known.is_some() {
             Place::Elsewhere

@@ -7,13 +7,14 @@ mod seen;
 use std::collections::HashMap;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout};
 
 use self::lost_counts::Search;
 pub(super) use self::seen::{EnteredBuckets, SeenEntries};
 use self::seen::{InRedis, Standing};
 use super::{SyncError, Worker};
-use crate::ledger::{NotedEntries, NotedEntry};
+use crate::ledger::{ALIVE_LIMIT_SILENCE, EpochNumber, LedgerError, NotedEntries, NotedEntry, Overtaken};
 use crate::live::{Bucket, BucketEpoch, EpochEntry, Epochs, LiveError, Scan, ScanPart, fresh_token};
 use crate::telemetry::name;
 
@@ -24,8 +25,13 @@ const COUNTER_LAYOUT: u32 = 5;
 /// How long the pass that begins a search for lost counts waits for its end. Later ones save counts beside it.
 const SEARCH_WAIT: Duration = Duration::from_millis(500);
 
-/// How long a command waits for workers to enter the epoch of its Redis. If they do not, they count in another one.
-const ELSEWHERE_WAIT: Duration = Duration::from_secs(5);
+/// How long a command waits for workers to enter the epoch of its Redis. If they do not, they count in another one; if
+/// they are gone, it enters the epoch itself.
+const ELSEWHERE_WAIT: Duration = Duration::from_secs(5).saturating_add(ALIVE_LIMIT_SILENCE);
+/// How long a node may take to note its entries.
+const ENTER_LIMIT: Duration = Duration::from_secs(2);
+/// How often the number of the epoch is read, while others enter epochs.
+const EPOCH_NUMBER_LIMIT_LOOKS: u32 = 3;
 const ELSEWHERE_LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// A bucket whose epoch is to be entered.
@@ -225,6 +231,13 @@ impl Worker {
             failure: None,
         };
         let mut decided: Option<NotedEntries> = None;
+        let mut has_other_workers = None;
+        let reached: Vec<Bucket> = buckets
+            .iter()
+            .filter(|one| !one.is_moving)
+            .map(|one| one.bucket)
+            .collect();
+        self.seen_entries.look_at(&reached);
         for one in buckets {
             let current = format!("{COUNTER_LAYOUT}:{}:{postgres}", one.current);
             if one.is_moving {
@@ -249,6 +262,15 @@ impl Worker {
                 });
                 standing = self.seen_entries.stand(noted, &postgres, in_redis);
             }
+            if standing == Standing::Elsewhere
+                && !*has_other_workers.get_or_insert(self.has_other_workers().await)
+            {
+                let alone = NotedEntries {
+                    has_other_workers: false,
+                    ..decided.as_ref().unwrap_or(&noted).clone()
+                };
+                standing = self.seen_entries.stand(&alone, &postgres, in_redis);
+            }
             match standing {
                 Standing::Entered => looked.entered.push(one.bucket),
                 Standing::Stale => looked.stale.push(Entering {
@@ -262,6 +284,31 @@ impl Worker {
         }
         looked.failure = looked.failure.or(failure.map(SyncError::from));
         Ok(looked)
+    }
+
+    async fn has_other_workers(&self) -> bool {
+        // Nobody says that there are none.
+        self.ledger.has_other_workers().await.unwrap_or(true)
+    }
+
+    /// The number of the epoch in which this worker may save counts. Read it before the counters: nothing is written
+    /// under it once another epoch has begun, or another worker has begun to enter one in another Redis.
+    ///
+    /// # Errors
+    /// [`SyncError::Elsewhere`]; and when a store is unavailable.
+    pub(super) async fn epoch_number(&self) -> Result<EpochNumber, SyncError> {
+        for _ in 0..EPOCH_NUMBER_LIMIT_LOOKS {
+            let noted = self
+                .ledger
+                .noted_entries(self.counters.redis().bucket_count())
+                .await?;
+            if self.seen_entries.are_last(&noted) != Some(false) {
+                self.seen_entries.check_place()?;
+                return Ok(noted.number);
+            }
+            self.compare_epochs().await?;
+        }
+        Err(LedgerError::Overtaken(Overtaken::EpochEnded).into())
     }
 
     /// Keeps those buckets of an entry that are as they were when it began: in the same epoch, which nobody else has
@@ -468,19 +515,26 @@ impl Worker {
             .begin_noting(self.counters.redis().bucket_count(), &noted)
             .await?;
         let (mut ended, mut failure) = (Vec::new(), None);
-        for (one, noted) in stale.iter().zip(&noted) {
-            if !noting.still.contains(&noted.bucket) {
-                continue;
-            }
-            let Some(mark) = marks.remove(&one.bucket) else {
-                continue;
-            };
-            match self.counters.enter_epoch(&noted.entry, mark).await {
-                Ok(true) => ended.push(one.bucket),
-                Ok(false) => {}
-                Err(error) => note_first(&mut failure, error),
+        let still: Vec<&NotedEntry> = noted
+            .iter()
+            .filter(|one| noting.still.contains(&one.bucket))
+            .collect();
+        let entering = still.iter().filter_map(|noted| {
+            let one = stale.iter().find(|one| one.bucket.place() == noted.bucket)?;
+            let mark = marks.remove(&one.bucket)?;
+            let enter = self.counters.enter_epoch(&noted.entry, mark);
+            // Others wait for this.
+            Some(async move { (one.bucket, timeout(ENTER_LIMIT, enter).await) })
+        });
+        for (bucket, has_entered) in join_all(entering.collect::<Vec<_>>()).await {
+            match has_entered {
+                Ok(Ok(true)) => ended.push(bucket),
+                Ok(Ok(false)) => {}
+                Ok(Err(error)) => note_first(&mut failure, error),
+                Err(_) => note_first(&mut failure, LiveError::Unavailable),
             }
         }
+        let noted: Vec<NotedEntry> = still.into_iter().cloned().collect();
         noting.end().await?;
         self.seen_entries.enter(&noted);
         let have_all = ended.len() == stale.len();

@@ -22,6 +22,10 @@ struct Seen {
     /// By the bucket's place among all. `None`: there was none.
     entries: HashMap<i16, Option<String>>,
     elsewhere: HashSet<i16>,
+    /// Those that could be looked at the last time.
+    looked: HashSet<i16>,
+    /// Those that another Redis has, as Postgres says, whether this worker may take them or not.
+    left: HashSet<i16>,
     /// Whether it takes the counts to its Redis when it starts. A command does not, while workers are at work.
     moves_counts: bool,
 }
@@ -89,6 +93,16 @@ impl SeenEntries {
                 Standing::Elsewhere
             }
         };
+        let is_left = standing != Standing::Entered
+            && match of_bucket {
+                Some(noted) => noted.redis != one.redis,
+                None => noted.are_of_another,
+            };
+        if is_left {
+            seen.left.insert(bucket);
+        } else {
+            seen.left.remove(&bucket);
+        }
         if standing == Standing::Elsewhere {
             seen.elsewhere.insert(bucket);
         } else {
@@ -104,6 +118,40 @@ impl SeenEntries {
         for one in noted {
             seen.entries.insert(one.bucket, Some(one.entry.clone()));
         }
+    }
+
+    /// Notes which buckets can be looked at now. How others stood is forgotten: they hold up nobody.
+    pub fn look_at(&self, buckets: &[Bucket]) {
+        let mut seen = self.lock();
+        let Seen {
+            elsewhere,
+            looked,
+            left,
+            ..
+        } = &mut *seen;
+        *looked = buckets.iter().map(|bucket| bucket.place()).collect();
+        elsewhere.retain(|bucket| looked.contains(bucket));
+        left.retain(|bucket| looked.contains(bucket));
+    }
+
+    /// Whether these are the entries that this worker saw last, of the buckets that it could look at; `None`: it has not
+    /// looked.
+    pub fn are_last(&self, noted: &NotedEntries) -> Option<bool> {
+        let seen = self.lock();
+        let of = |bucket: i16| noted.entries.iter().find(|entry| entry.bucket == bucket);
+        let mut all = seen
+            .entries
+            .iter()
+            .filter(|(bucket, _)| seen.looked.contains(bucket));
+        let is_last = |(bucket, last): (&i16, &Option<String>)| {
+            of(*bucket).map(|entry| entry.entry.as_str()) == last.as_deref()
+        };
+        (!seen.entries.is_empty()).then(|| all.all(is_last))
+    }
+
+    /// Whether some counts are in another Redis, as Postgres says.
+    pub fn are_left(&self) -> bool {
+        !self.lock().left.is_empty()
     }
 
     /// Whether the counts of all buckets are in this worker's Redis.
@@ -154,6 +202,7 @@ impl EnteredBuckets {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger::EpochNumber;
 
     /// What Postgres says: the entry and its Redis, and whether there are entries of another number of buckets.
     fn noted(entry: Option<(&str, &str)>, are_of_another: bool) -> NotedEntries {
@@ -163,6 +212,7 @@ mod tests {
             redis: redis.to_owned(),
         });
         NotedEntries {
+            number: EpochNumber::default(),
             entries: entry.into_iter().collect(),
             are_of_another,
             has_other_workers: true,

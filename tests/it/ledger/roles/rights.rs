@@ -155,6 +155,7 @@ tally_operator vote_of_voter: select
 tally_operator votes_to_void: execute
 tally_operator voter_edit: select
 tally_operator watermark: select (vote_id, saved_vote_id, reached_at)
+tally_operator worker: select (seen_at)
 tally_operator writer_connection: insert (name, counted_vote_id, knows_rules), select (name, counted_vote_id, knows_rules), update (counted_vote_id)
 tally_report archive: select
 tally_report archived_item: select

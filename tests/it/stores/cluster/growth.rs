@@ -183,6 +183,13 @@ async fn the_votes_of_a_server_that_is_forgotten_in_the_old_redis_are_counted_in
         tally.add_at(&moved, item, 1).await;
     }
     enter(&worker).await;
+    // This test's worker sends no heartbeats.
+    sqlx::query(
+        "insert into worker (name, started_at, seen_at) values ('x', now(), now() + interval '1 hour')",
+    )
+    .execute(&tally.pool)
+    .await
+    .expect("the owner may");
     let mut votes = 6;
     for _ in 0..3 {
         tally.add(item, 1).await;
