@@ -8,12 +8,15 @@ use super::numbers::{each, short, whole};
 use super::results::Results;
 use super::rows::{CpuEach, Latency, Row, Spread, WorkerRow};
 use super::stamp::Stamp;
-use super::tables::{caption, line_of, targets};
+use super::tables::{caption, line_of};
 use crate::curve::median;
 
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// All tables of a run.
+/// The head of the table of votes and reads: one for all workloads, since a page has a limit.
+const VOTING: &str = "\n## Votes and reads\n\n| | votes and reads per second | each round | p50 · p99 · p99.9, ms | at half load, ms | CPU µs: server + worker + Postgres + Redis | = | WAL B |\n|---|--:|--:|--:|--:|--:|--:|--:|\n";
+
+/// All tables of a run but the targets, which follow from them.
 ///
 /// # Errors
 /// When the results name no commit.
@@ -23,6 +26,7 @@ pub fn run_page(results: &Results) -> Result<String> {
         "`long_tail` and `open_snapshot` voted for {} s.\n",
         results.run.long_seconds
     );
+    text += VOTING;
     for workload in &results.run.workloads {
         text += &voting(results, &workload.name, &workload.about);
     }
@@ -30,20 +34,16 @@ pub fn run_page(results: &Results) -> Result<String> {
     text += &streams(results);
     text += &deaf(results);
     text += &credentials(results);
-    text += "\n## Targets\n\n";
-    text += &targets(results)?;
     Ok(text)
 }
 
-/// A workload of votes and reads: a line for each case.
+/// A workload of votes and reads: its own line, and one for each case.
 fn voting(results: &Results, workload: &str, about: &str) -> String {
     let cases = results.cases(workload);
     if cases.is_empty() {
         return String::new();
     }
-    let mut text = format!(
-        "\n`{workload}`: {about}\n\n| | votes and reads per second | each round | p50 · p99 · p99.9, ms | at half load, ms | CPU µs: server + worker + Postgres + Redis | = | WAL B |\n|---|--:|--:|--:|--:|--:|--:|--:|\n"
-    );
+    let mut text = format!("| `{workload}`: {about} | | | | | | | |\n");
     for which in cases {
         let Some(line) = line_of(results, workload, which) else {
             continue;
