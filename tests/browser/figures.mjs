@@ -1,9 +1,10 @@
 // What pages cost in a browser, as rows of a table: FIGURES=1 make test-browser. The machine also runs the stores, the
 // workers and the browser.
 import assert from "node:assert/strict";
-import { close, count, open, person, tally } from "./harness.mjs";
+import { close, count, hostElements, open, person, tally } from "./harness.mjs";
 
 const VISITS = 3;
+const LOADS = 11;
 const ITEMS = 100;
 const POLLS = 10;
 const WATCHED_MS = 10_000;
@@ -16,11 +17,12 @@ const figures = (values, digits = 0) => values.map((value) => value.toFixed(digi
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 async function prepare() {
-  for (let at = 0; at < ITEMS; at++) await tally.newItem({ name: `Item ${at}` });
+  const items = [];
+  for (let at = 0; at < ITEMS; at++) items.push(await tally.newItem({ name: `Item ${at}` }));
   const polls = [];
   for (let at = 0; at < POLLS; at++) polls.push(await tally.newPoll({ title: `Poll ${at}`, choices: ["Soup", "Salad", "Bread"] }));
   for (const poll of polls) await tally.choose(poll, "bob", 0);
-  return polls;
+  return { items, polls };
 }
 
 // The first visit of a new browser: what it loads until only the stream is left, and how the page looked meanwhile.
@@ -64,6 +66,29 @@ function largestWindow(shifts) {
     largest = Math.max(largest, sum);
   }
   return largest;
+}
+
+// A first visit to a page of another site with this many elements: how long after it began the first of them shows its
+// count, and how long until all do.
+async function elements(items) {
+  const address = hostElements("many", items.map((item) => `<tally-vote item="${item}"></tally-vote>`).join(""));
+  const page = await person();
+  await page.addInitScript(() => {
+    const shown = (globalThis.shown = { first: null, all: null });
+    const look = () => {
+      const all = [...document.querySelectorAll("tally-vote")];
+      const counts = all.filter((one) => /\d/.test(one.shadowRoot?.querySelector('[part="count"]')?.textContent ?? ""));
+      if (counts.length > 0) shown.first ??= performance.now();
+      if (all.length > 0 && counts.length === all.length) shown.all ??= performance.now();
+      else requestAnimationFrame(look);
+    };
+    requestAnimationFrame(look);
+  });
+  await page.goto(address);
+  await page.waitForFunction(() => globalThis.shown.all !== null);
+  const shown = await page.evaluate(() => globalThis.shown);
+  await page.context().close();
+  return shown;
 }
 
 async function longTasks() {
@@ -120,7 +145,7 @@ async function spreads() {
 
 await open();
 try {
-  const polls = await prepare();
+  const { items, polls } = await prepare();
   row("figure", "of", "value");
   row("---", "---", "---");
   for (const path of ["/", `/polls/${polls[0].id}`, "/embed", "/ops"]) {
@@ -132,6 +157,12 @@ try {
     row("bytes over the wire, without the stream", path, figures(visits.map((one) => one.bytes)));
     row("bytes of the stream", path, figures(visits.map((one) => one.streamed)));
     row("requests", path, figures(visits.map((one) => one.requests)));
+  }
+  const loads = [];
+  for (let at = 0; at < LOADS; at++) loads.push(await elements(items));
+  for (const which of ["first", "all"]) {
+    const times = loads.map((one) => one[which]).sort((a, b) => a - b);
+    row(`until the ${which === "first" ? "first element shows its count" : "last one does"}, ms, median and most of ${LOADS}`, `${ITEMS} elements in another site's page`, figures([times[Math.floor(LOADS / 2)], times.at(-1)]));
   }
   const { tasks, changed, rounds } = await longTasks();
   row(`tasks longer than 50 ms in ${WATCHED_MS / 1000} s`, `/, ${ITEMS} counts change each second (${rounds} times, ${changed} changes shown)`, tasks.length ? `${tasks.length}: ${figures(tasks)} ms` : "none");

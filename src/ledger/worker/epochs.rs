@@ -34,8 +34,6 @@ pub struct NotedEntries {
     pub entries: Vec<NotedEntry>,
     /// Whether there are others: of a Redis with another number of buckets.
     pub are_of_another: bool,
-    /// Whether other workers may be alive: so it is until [`WorkerLedger::has_other_workers`] was asked.
-    pub has_other_workers: bool,
     /// Whether one was noted so lately that its worker may have sent no heartbeat yet.
     pub are_fresh: bool,
 }
@@ -103,7 +101,6 @@ impl WorkerLedger {
             number: EpochNumber(first.map_or(0, |row| row.number)),
             are_of_another: first.is_some_and(|row| row.are_of_another),
             are_fresh: first.is_some_and(|row| row.are_fresh),
-            has_other_workers: true,
             entries: rows
                 .into_iter()
                 .filter_map(|row| {

@@ -53,6 +53,13 @@ pub enum Standing {
     Elsewhere,
 }
 
+/// Whether workers beside this one may be at work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtherWorkers {
+    MayBeAlive,
+    AreGone,
+}
+
 impl SeenEntries {
     /// For a worker that begins its work: it may take the counts to its Redis.
     pub fn move_counts(&self) {
@@ -60,7 +67,14 @@ impl SeenEntries {
     }
 
     /// How a bucket stands. `noted`: what Postgres says, read before Redis or decided.
-    pub fn stand(&self, noted: &NotedEntries, incarnation: &str, one: InRedis<'_>) -> Standing {
+    pub fn stand(
+        &self,
+        noted: &NotedEntries,
+        incarnation: &str,
+        one: InRedis<'_>,
+        others: OtherWorkers,
+    ) -> Standing {
+        let is_alone = others == OtherWorkers::AreGone;
         let mut seen = self.lock();
         if seen.incarnation != incarnation {
             // A Postgres that failed over may have lost an entry. Who was left behind stays so.
@@ -83,9 +97,9 @@ impl SeenEntries {
             let may_take = match seen.entries.get(&bucket) {
                 Some(last) => {
                     let is_last = last.as_deref() == entry && !(entry.is_none() && noted.are_of_another);
-                    is_last || !noted.has_other_workers && !noted.are_fresh
+                    is_last || is_alone && !noted.are_fresh
                 }
-                None => seen.moves_counts || !noted.has_other_workers,
+                None => seen.moves_counts || is_alone,
             };
             if is_here || may_take {
                 Standing::Stale
@@ -201,6 +215,7 @@ impl EnteredBuckets {
 
 #[cfg(test)]
 mod tests {
+    use super::OtherWorkers::{AreGone, MayBeAlive};
     use super::*;
     use crate::ledger::EpochNumber;
 
@@ -215,7 +230,6 @@ mod tests {
             number: EpochNumber::default(),
             entries: entry.into_iter().collect(),
             are_of_another,
-            has_other_workers: true,
             are_fresh: false,
         }
     }
@@ -233,7 +247,7 @@ mod tests {
     #[test]
     fn an_entry_is_one_only_if_both_stores_have_it() {
         let seen = SeenEntries::default();
-        let stand = |noted: &NotedEntries, one| seen.stand(noted, "p", one);
+        let stand = |noted: &NotedEntries, one| seen.stand(noted, "p", one, MayBeAlive);
         assert_eq!(stand(&noted(None, false), in_redis("a", None)), Standing::Stale);
         let first = noted(Some(("1", "a")), false);
         assert_eq!(stand(&first, in_redis("a", Some("1"))), Standing::Entered);
@@ -259,11 +273,11 @@ mod tests {
             seen.move_counts();
             let first = noted(Some(("1", "a")), false);
             assert_eq!(
-                seen.stand(&first, "p", in_redis("a", Some("1"))),
+                seen.stand(&first, "p", in_redis("a", Some("1")), MayBeAlive),
                 Standing::Entered
             );
             for incarnation in ["p", "q"] {
-                let standing = seen.stand(&there, incarnation, in_redis("a", Some("1")));
+                let standing = seen.stand(&there, incarnation, in_redis("a", Some("1")), MayBeAlive);
                 assert_eq!(standing, Standing::Elsewhere, "{is_of_another}");
                 assert!(seen.check_place().is_err());
             }
@@ -273,14 +287,18 @@ mod tests {
                 if moves_counts {
                     other.move_counts();
                 }
-                assert_eq!(other.stand(&there, "p", in_redis("a", Some("1"))), standing);
+                assert_eq!(
+                    other.stand(&there, "p", in_redis("a", Some("1")), MayBeAlive),
+                    standing
+                );
             }
-            let alone = |are_fresh| NotedEntries {
-                has_other_workers: false,
-                are_fresh,
-                ..there.clone()
+            let stand = |are_fresh| {
+                let noted = NotedEntries {
+                    are_fresh,
+                    ..there.clone()
+                };
+                seen.stand(&noted, "q", in_redis("a", Some("1")), AreGone)
             };
-            let stand = |are_fresh| seen.stand(&alone(are_fresh), "q", in_redis("a", Some("1")));
             assert_eq!(stand(true), Standing::Elsewhere, "the other one has just begun");
             assert_eq!(stand(false), Standing::Stale);
             assert!(seen.check_place().is_ok());
@@ -293,12 +311,12 @@ mod tests {
         seen.move_counts();
         let lost = noted(Some(("2", "b")), false);
         assert_eq!(
-            seen.stand(&lost, "p", in_redis("b", Some("2"))),
+            seen.stand(&lost, "p", in_redis("b", Some("2")), MayBeAlive),
             Standing::Entered
         );
         let before = noted(Some(("1", "a")), false);
         assert_eq!(
-            seen.stand(&before, "q", in_redis("b", Some("2"))),
+            seen.stand(&before, "q", in_redis("b", Some("2")), MayBeAlive),
             Standing::Stale
         );
     }
