@@ -18,6 +18,11 @@
 --                    seed one
 --   'COLD'           there is nothing of this item in Redis, and it is not warm. A later seed has
 --                    these votes: it reads the ledger under a later lease
+--
+-- Without KEYS: the same for several buckets of a Redis Cluster, at the node that should have them.
+-- Behind lease_limit_ms, ARGV then has for each bucket: how many items, their counters, the index, the
+-- token, the deltas. The reply has for each bucket, in order, what is above; or, if the node does not
+-- have all of these keys, its error, and nothing of that bucket was done.
 local xid, nonce, lease_limit_ms = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 
 -- Returns whether the visibility snapshot has seen this batch; nil if nobody can say. A
@@ -41,8 +46,6 @@ local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 -- A lease reads <µs when taken>:<nonce>.
 local fresh_lease = string.format('%.0f:%s', now, nonce)
-local held = call('MGET', unpack(KEYS, 2))
-local changed, unsaved, replies, is_cold = {}, {}, {}, false
 
 -- Leases a counter without a live count, unless it is leased. It keeps this floor and rebuild request. Returns
 -- nothing if there is a value of another type.
@@ -61,48 +64,71 @@ local function miss(key, is_there, floor, lease, request)
   return {'MISS', fresh_lease}
 end
 
-for k = 1, #KEYS - 2 do
-  local key = KEYS[1 + k]
-  local count, downs, revision, saved, xmax, seeded, lease, request, snapshot = parts(held[k])
-  local delta, delta_downs = tonumber(ARGV[3 + k]), 0
-  local changes, is_warm = delta ~= 0, delta == 0
-  if not delta then
-    local net, downs_changed, warm = string.match(ARGV[3 + k], '^(-?%d+),?(-?%d*)(!?)$')
-    delta, delta_downs, is_warm = tonumber(net), tonumber(downs_changed) or 0, warm == '!'
-    changes = delta ~= 0 or delta_downs ~= 0
-  end
-  local is_live = count and seeded > 0
-  -- A seed that has seen these votes has them in its count: do not add them twice.
-  local seen = true
-  if is_live and changes then
-    if snapshot == '' then seen = xid < xmax else seen = visible(snapshot) end
-  end
-  local reply
-  if is_live and seen ~= nil then
-    if not seen then
-      count, downs = count + delta, downs + delta_downs
-      -- The first vote after a save. Before later ones, the item is in the index already.
-      if saved == revision then unsaved[#unsaved + 1] = key end
-      revision = revision < now and now or revision + 1
-      changed[#changed + 1] = key
-      changed[#changed + 1] = packed(count, downs, revision, saved, xmax, seeded, lease, request, snapshot)
+-- Counts the votes on the items of one bucket: names[before + 1] and so on, whose values are held.
+local function count_items(held, names, before, items, index, cold, deltas_before)
+  local changed, unsaved, replies, is_cold = {}, {}, {}, false
+  for k = 1, items do
+    local key = names[before + k]
+    local count, downs, revision, saved, xmax, seeded, lease, request, snapshot = parts(held[k])
+    local delta, delta_downs = tonumber(ARGV[deltas_before + k]), 0
+    local changes, is_warm = delta ~= 0, delta == 0
+    if not delta then
+      local net, downs_changed, warm = string.match(ARGV[deltas_before + k], '^(-?%d+),?(-?%d*)(!?)$')
+      delta, delta_downs, is_warm = tonumber(net), tonumber(downs_changed) or 0, warm == '!'
+      changes = delta ~= 0 or delta_downs ~= 0
     end
-    reply = downs ~= 0 and {count, downs} or count
-  elseif not held[k] and not is_warm then
-    is_cold = true
-    reply = 'COLD'
-  elseif seen ~= nil and (count or not held[k]) then
-    reply = miss(key, count, revision or 0, lease or '', request or '')
+    local is_live = count and seeded > 0
+    -- A seed that has seen these votes has them in its count: do not add them twice.
+    local seen = true
+    if is_live and changes then
+      if snapshot == '' then seen = xid < xmax else seen = visible(snapshot) end
+    end
+    local reply
+    if is_live and seen ~= nil then
+      if not seen then
+        count, downs = count + delta, downs + delta_downs
+        -- The first vote after a save. Before later ones, the item is in the index already.
+        if saved == revision then unsaved[#unsaved + 1] = key end
+        revision = revision < now and now or revision + 1
+        changed[#changed + 1] = key
+        changed[#changed + 1] = packed(count, downs, revision, saved, xmax, seeded, lease, request, snapshot)
+      end
+      reply = downs ~= 0 and {count, downs} or count
+    elseif not held[k] and not is_warm then
+      is_cold = true
+      reply = 'COLD'
+    elseif seen ~= nil and (count or not held[k]) then
+      reply = miss(key, count, revision or 0, lease or '', request or '')
+    end
+    if not reply then
+      -- Nobody can say whether the count has these votes, or someone else has written there. It is
+      -- invalidated, as in invalidate.lua. The exact count that this batch reads next has the votes.
+      unsaved[#unsaved + 1] = key
+      reply = miss(key, count, revision or 0, '', nonce)
+    end
+    replies[k] = reply
   end
-  if not reply then
-    -- Nobody can say whether the count has these votes, or someone else has written there. It is
-    -- invalidated, as in invalidate.lua. The exact count that this batch reads next has the votes.
-    unsaved[#unsaved + 1] = key
-    reply = miss(key, count, revision or 0, '', nonce)
-  end
-  replies[k] = reply
+  if #changed > 0 then call('MSET', unpack(changed)) end
+  if #unsaved > 0 then call('SADD', index, unpack(unsaved)) end
+  if is_cold then call('SET', cold, nonce) end
+  return replies
 end
-if #changed > 0 then call('MSET', unpack(changed)) end
-if #unsaved > 0 then call('SADD', KEYS[1], unpack(unsaved)) end
-if is_cold then call('SET', KEYS[#KEYS], nonce) end
-return replies
+
+if #KEYS > 0 then
+  return count_items(call('MGET', unpack(KEYS, 2)), KEYS, 1, #KEYS - 2, KEYS[1], KEYS[#KEYS], 3)
+end
+local all, at = {}, 4
+while at <= #ARGV do
+  local items = tonumber(ARGV[at])
+  local index = at + items + 1
+  -- It fails if any of the bucket's keys is not here, or is missing while the bucket's slot moves. So nothing below
+  -- fails for that.
+  local held = redis.pcall('MGET', unpack(ARGV, at + 1, index + 1))
+  if held.err then
+    all[#all + 1] = held.err
+  else
+    all[#all + 1] = count_items(held, ARGV, at, items, ARGV[index], ARGV[index + 1], index + 1)
+  end
+  at = index + 2 + items
+end
+return all

@@ -143,6 +143,20 @@ impl From<PoolError> for LiveError {
 }
 
 impl LiveError {
+    /// The same for another call that failed with it.
+    pub(super) fn again(&self) -> Self {
+        match self {
+            Self::Redis(error) => Self::Redis(error.clone()),
+            Self::Refused(refusal) => Self::Refused(refusal.clone()),
+            Self::Tls(fault) => Self::Tls(fault.clone()),
+            Self::Node { at, why } => Self::Node {
+                at: at.clone(),
+                why: Box::new(why.again()),
+            },
+            _ => Self::Unavailable,
+        }
+    }
+
     /// Whether Redis answers but Tally must not use it. Waiting does not help.
     pub fn is_unfit(&self) -> bool {
         match self {

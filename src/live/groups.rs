@@ -63,6 +63,11 @@ pub(super) fn in_order<Entry, Reply>(
         }
         placed.extend(group.places.iter().copied().zip(replies));
     }
+    by_place(placed)
+}
+
+/// Sorts by place.
+pub(super) fn by_place<Reply>(mut placed: Vec<(usize, Reply)>) -> Vec<Reply> {
     placed.sort_unstable_by_key(|(place, _)| *place);
     placed.into_iter().map(|(_, reply)| reply).collect()
 }

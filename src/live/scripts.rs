@@ -20,10 +20,12 @@ pub struct Script {
     hash: LazyLock<String>,
     /// The key behind those of the counters.
     last_key: Option<fn(&Keys, Bucket) -> String>,
+    /// Whether one call takes several buckets.
+    pub takes_buckets: bool,
 }
 
 macro_rules! scripts {
-    ($($constant:ident = $($name:literal)+ $(, last key $last_key:path)?);* $(;)?) => {
+    ($($constant:ident = $($name:literal)+ $(, last key $last_key:path)? $(, takes $buckets:ident)?);* $(;)?) => {
         $(pub static $constant: Script = {
             const CODE: &str = concat!($(include_str!(concat!("../../lua/", $name, ".lua"))),+);
             Script {
@@ -31,6 +33,7 @@ macro_rules! scripts {
                 code: CODE,
                 hash: LazyLock::new(|| redis::Script::new(CODE).get_hash().to_owned()),
                 last_key: last_key!($($last_key)?),
+                takes_buckets: is_given!($($buckets)?),
             }
         };)*
     };
@@ -45,13 +48,22 @@ macro_rules! last_key {
     };
 }
 
+macro_rules! is_given {
+    () => {
+        false
+    };
+    ($word:ident) => {
+        true
+    };
+}
+
 const fn last(names: &[&'static str]) -> &'static str {
     names[names.len() - 1]
 }
 
 // Those that read or write counters begin with `counter`.
 scripts! {
-    COUNT = "counter" "count", last key Keys::cold;
+    COUNT = "counter" "count", last key Keys::cold, takes buckets;
     SEED = "counter" "seed";
     MARK_SAVED = "counter" "mark_saved";
     EXPIRE = "counter" "expire";
@@ -90,41 +102,144 @@ impl Script {
         shared: impl Fn(&mut Cmd),
         own: impl Fn(&mut Cmd, &Entry),
     ) -> Result<Vec<Value>, LiveError> {
-        let (bucket, entries) = (group.bucket, group.entries.as_slice());
-        let calls = entries.len().div_ceil(CALL_LIMIT_KEYS);
-        let entries_of = |at: usize| {
-            let from = at * CALL_LIMIT_KEYS;
-            &entries[from..entries.len().min(from + CALL_LIMIT_KEYS)]
-        };
+        let calls: Vec<&[&Entry]> = group.entries.chunks(CALL_LIMIT_KEYS).collect();
+        let command = |at: usize| self.command_for(keys, group.bucket, calls[at], &item, &shared, &own);
+        let replies = self.invoke(connection, calls.len(), command).await?;
+        self.of_entries(group, replies)
+    }
+
+    /// Calls this script once for the counters of several buckets that a node of a Redis Cluster should have, as the
+    /// header of `count` says: a call costs more than what is in it. Returns for each of these groups a reply for each
+    /// entry; `None`: the node does not have all of its keys, and did nothing of it.
+    ///
+    /// # Errors
+    /// When any call fails. Each of them may have been applied.
+    pub async fn call_for_buckets<Entry>(
+        &self,
+        connection: &mut impl ConnectionLike,
+        keys: &Keys,
+        groups: &[&Group<'_, Entry>],
+        item: impl Fn(&Entry) -> ItemId,
+        shared: impl Fn(&mut Cmd),
+        own: impl Fn(&mut Cmd, &Entry),
+    ) -> Result<Vec<Option<Vec<Value>>>, LiveError> {
+        let mut calls: Vec<&[&Group<'_, Entry>]> = Vec::new();
+        let (mut from, mut entries) = (0, 0);
+        for (at, group) in groups.iter().enumerate() {
+            // A batch has at most four times as many items, all of one bucket at worst.
+            if entries > 0 && entries + group.entries.len() > CALL_LIMIT_KEYS {
+                calls.push(&groups[from..at]);
+                (from, entries) = (at, 0);
+            }
+            entries += group.entries.len();
+        }
+        calls.push(&groups[from..]);
         let command = |at: usize| {
-            let entries = entries_of(at);
-            let mut command = self.command(1 + entries.len() + usize::from(self.last_key.is_some()));
-            command.arg(keys.unsaved(bucket));
-            for entry in entries {
-                command.arg(keys.counter(item(entry)));
-            }
-            if let Some(last_key) = self.last_key {
-                command.arg(last_key(keys, bucket));
-            }
+            let mut command = self.command(0);
             shared(&mut command);
-            for entry in entries {
-                own(&mut command, entry);
+            for group in calls[at] {
+                command.arg(group.entries.len());
+                for entry in &group.entries {
+                    command.arg(keys.counter(item(entry)));
+                }
+                command.arg(keys.unsaved(group.bucket));
+                if let Some(last_key) = self.last_key {
+                    command.arg(last_key(keys, group.bucket));
+                }
+                for entry in &group.entries {
+                    own(&mut command, entry);
+                }
             }
             command
         };
-        let mut replies = Vec::with_capacity(entries.len());
-        for (at, reply) in self
-            .invoke(connection, calls, command)
-            .await?
-            .into_iter()
-            .enumerate()
-        {
+        let mut of_groups = Vec::with_capacity(groups.len());
+        let replies = self.invoke(connection, calls.len(), command).await?;
+        for (call, reply) in calls.into_iter().zip(replies) {
+            let of_call = match reply {
+                Value::Array(of_call) if of_call.len() == call.len() => of_call,
+                other => return Err(self.unexpected(other)),
+            };
+            for (group, reply) in call.iter().zip(of_call) {
+                of_groups.push(match reply {
+                    Value::Array(of_entries) if of_entries.len() == group.entries.len() => Some(of_entries),
+                    // The node's error.
+                    Value::BulkString(_) => None,
+                    other => return Err(self.unexpected(other)),
+                });
+            }
+        }
+        Ok(of_groups)
+    }
+
+    /// The calls that [`Script::call`] makes, to be sent with others. Their replies are for
+    /// [`Script::replies`].
+    pub fn commands<Entry>(
+        &self,
+        keys: &Keys,
+        group: &Group<'_, Entry>,
+        item: impl Fn(&Entry) -> ItemId,
+        shared: impl Fn(&mut Cmd),
+        own: impl Fn(&mut Cmd, &Entry),
+    ) -> Vec<Cmd> {
+        let calls = group.entries.chunks(CALL_LIMIT_KEYS);
+        calls
+            .map(|entries| self.command_for(keys, group.bucket, entries, &item, &shared, &own))
+            .collect()
+    }
+
+    /// A reply for each entry of the group, in order. `None`: no call ran, because Redis did not know the script.
+    ///
+    /// # Errors
+    /// When any call failed. Others may have been applied.
+    pub fn replies<Entry>(
+        &self,
+        group: &Group<'_, Entry>,
+        replies: Vec<Value>,
+    ) -> Result<Option<Vec<Value>>, LiveError> {
+        if replies.iter().all(is_unknown_script) {
+            return Ok(None);
+        }
+        let replies: Result<Vec<Value>, _> = replies.into_iter().map(Value::extract_error).collect();
+        self.of_entries(group, replies?).map(Some)
+    }
+
+    fn command_for<Entry>(
+        &self,
+        keys: &Keys,
+        bucket: Bucket,
+        entries: &[&Entry],
+        item: impl Fn(&Entry) -> ItemId,
+        shared: impl Fn(&mut Cmd),
+        own: impl Fn(&mut Cmd, &Entry),
+    ) -> Cmd {
+        let mut command = self.command(1 + entries.len() + usize::from(self.last_key.is_some()));
+        command.arg(keys.unsaved(bucket));
+        for entry in entries {
+            command.arg(keys.counter(item(entry)));
+        }
+        if let Some(last_key) = self.last_key {
+            command.arg(last_key(keys, bucket));
+        }
+        shared(&mut command);
+        for entry in entries {
+            own(&mut command, entry);
+        }
+        command
+    }
+
+    fn of_entries<Entry>(
+        &self,
+        group: &Group<'_, Entry>,
+        replies: Vec<Value>,
+    ) -> Result<Vec<Value>, LiveError> {
+        let mut of_entries = Vec::with_capacity(group.entries.len());
+        for (entries, reply) in group.entries.chunks(CALL_LIMIT_KEYS).zip(replies) {
             match reply {
-                Value::Array(of_call) if of_call.len() == entries_of(at).len() => replies.extend(of_call),
+                Value::Array(of_call) if of_call.len() == entries.len() => of_entries.extend(of_call),
                 other => return Err(self.unexpected(other)),
             }
         }
-        Ok(replies)
+        Ok(of_entries)
     }
 
     /// Calls this script once for these keys, with one reply for all of them.

@@ -60,8 +60,6 @@ pub struct Rendering {
 /// Why a stream was not opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WatchError {
-    #[error("there is no such item or poll")]
-    Unknown(Watched),
     #[error("the streams of this thread watch as many items as they may")]
     TooMuchWatched,
     #[error("the ledger did not answer")]
@@ -121,7 +119,7 @@ impl Watching {
     /// them: then the stream ends when Postgres fails over or is started again.
     ///
     /// # Errors
-    /// When none of them exists, too much is watched already, Postgres is needed and does not
+    /// When too much is watched already, Postgres is needed and does not
     /// answer, or the server is shutting down.
     pub async fn open(
         &self,

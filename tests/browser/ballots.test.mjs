@@ -96,6 +96,17 @@ test("a ballot is taken with capitals, dashes and blanks, and one that is spent 
   await refused(page).filter({ hasText: "This ballot is not valid, or it was used already." }).waitFor();
   await eventually(() => hasFocus(field(page)));
   assert.equal(await field(page).inputValue(), written[0]);
+  // The choice is still marked, and is offered again with what is typed now.
+  await question(page).waitFor({ state: "hidden" });
+  const [another] = (await tally.call("POST", `/v1/polls/${poll.id}/ballots`, { count: 1 })).ballots;
+  await field(page).fill(another);
+  await question(page).getByText("Vote for Salad?").waitFor();
+  assert.ok(await hasFocus(field(page)));
+  await field(page).fill(" - ");
+  await question(page).waitFor({ state: "hidden" });
+  await field(page).fill(another);
+  await question(page).getByRole("button", { name: "Vote", exact: true }).click();
+  await eventually(async () => (await votesOf(poll))[1] === 1);
 });
 
 test("an item by ballot asks before it votes up or down", async () => {

@@ -36,6 +36,16 @@ test("votes of this minute are in the chart's change, before and after a worker 
   assert.deepEqual([heights[0], heights.at(-1)], [40, 0]);
 });
 
+test("a chart without votes has a line at 0, and says 0", async () => {
+  const poll = await tally.newPoll({ title: "Unvoted?" });
+  const page = await person();
+  await page.goto(hostElements("unvoted", `<tally-history poll="${poll.id}"></tally-history>`));
+  await says(page, "Over the last day. Soup: from 0 to 0; Salad: from 0 to 0.");
+  await page.getByText("high 0", { exact: true }).waitFor();
+  const lines = await page.locator("tally-history").evaluate((one) => [...one.shadowRoot.querySelectorAll("svg[role=img] polyline")].map((line) => line.getAttribute("points").split(" ").map((point) => Number(point.split(",")[1]))));
+  assert.ok(lines.length === 2 && lines.flat().every((height) => height === 40), JSON.stringify(lines));
+});
+
 test("a poll's chart tells each choice's change, and its script comes only to pages that have a chart", async () => {
   const poll = await tally.newPoll({ title: "Charted?" });
   for (const voter of ["ada", "bob", "eve"]) await tally.choose(poll, voter, voter === "eve" ? 1 : 0);

@@ -15,11 +15,14 @@ test("where a first vote creates items, an unknown key shows 0, takes votes up a
     const page = await person();
     await hears(page, "tally-error");
     await hears(page, "tally-vote");
+    const refused = []; // browsers write each into the console, where it looks like a mistake of the page
+    page.on("response", (answer) => answer.status() >= 400 && refused.push(answer.url()));
     await page.goto(hostElements("first", `<tally-vote item="key:${key}" likes no-name><b>Like it at example.org</b></tally-vote>
       <p>It has <tally-count item="key:${key}"><i>some</i></tally-count> likes.</p>`, { server }));
     await shown(page, "tally-vote", "0");
     await shown(page, "tally-count", "0");
     assert.equal((await server.call("GET", "/v1/items")).items.some((item) => item.key === key), false, "a reader created the item");
+    assert.deepEqual(refused, []);
     const up = page.getByRole("button", { name: `Vote up: ${key}` });
     assert.equal(await page.getByRole("button").count(), 1, "a like button has one button");
     await up.click();

@@ -15,6 +15,8 @@ export interface TallyEventDetails {
     "tally-vote": Schemas["Vote"] | Schemas["Selection"];
     /** What went wrong, in words, and as the server says it; null if the server did not answer. */
     "tally-error": { message: string; problem: Schemas["Problem"] | null };
+    /** The server takes votes from known voters alone; null if the element had asked before. */
+    "tally-sign-in": { problem: Schemas["Problem"] | null };
 }
 
 /** The events of elements. They bubble. */

@@ -17,6 +17,8 @@ export class Problem extends Error {
     readonly title: string;
     /** What is wrong this time, and what would be right. The wording may change. */
     readonly detail: string;
+    /** What whoever wrote the program can do about it. */
+    readonly hint: string | undefined;
     /** The part of the request that is wrong. */
     readonly field: string | undefined;
     /** Whether this try stored the vote, if the answer was 503. */
@@ -37,6 +39,7 @@ export class Problem extends Error {
         this.status = answer.status;
         this.title = title;
         this.detail = answer.detail ?? title;
+        this.hint = answer.hint;
         this.field = answer.field;
         this.stored = answer.stored;
         this.retryAfterMs = retryAfterMs;

@@ -66,6 +66,10 @@ export class Requests {
     readonly #options: Options;
 
     constructor(base: string, options: Options) {
+        // `localhost:8080` would be an address with the scheme `localhost`.
+        if (!/^(https?:\/\/[^/]|\/|$)/i.test(base)) {
+            throw new TypeError("a server's address begins with https:// or http://, or with / on a page of its own host");
+        }
         this.#base = base.replace(/\/+$/, "");
         this.#options = options;
     }
@@ -89,7 +93,7 @@ export class Requests {
         }
         const text = parameters.toString();
         const headers = new Headers(init.headers);
-        if (token !== undefined) headers.set("authorization", `Bearer ${token}`);
+        if (token !== undefined) authorize(headers, token);
         const credentials = this.#options.credentials;
         // A browser's fetch must not be called as a method of another object than the window.
         const send = this.#options.fetch ?? globalThis.fetch;
@@ -151,5 +155,15 @@ export class Requests {
         } finally {
             deadline.end();
         }
+    }
+}
+
+/** Throws a {@link TokenFailure} without the token, which the error of `set` would show. */
+function authorize(headers: Headers, token: string): void {
+    try {
+        headers.set("authorization", `Bearer ${token}`);
+    } catch {
+        const cause = new TypeError("the token has characters that no header takes, such as a line break");
+        throw new TokenFailure("the token is not usable", { cause });
     }
 }

@@ -5,7 +5,7 @@
  */
 export type Token = string | ((refused?: string) => string | undefined | Promise<string | undefined>);
 
-/** The function threw its `cause`. The request was not sent. */
+/** The function threw its `cause`, or no header takes the token. The request was not sent. */
 export class TokenFailure extends Error {}
 
 /** Returns the token to send. Rejects with a {@link TokenFailure}, or with the signal's reason. */

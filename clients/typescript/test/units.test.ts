@@ -1,6 +1,7 @@
 // Tests that need no server.
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { inspect } from "node:util";
 import {
     EVENT_LIMIT_CHARACTERS,
     EventReader,
@@ -165,6 +166,25 @@ test("what a token's function throws is thrown, and a call that is aborted does 
     stop.abort(new Error("enough"));
     await assert.rejects(call, /enough/);
     assert.deepEqual([asked.length, waiting.asked.length], [0, 0]);
+});
+
+test("an address without http and a token that no header takes are named at once, and no error shows the token", async () => {
+    for (const base of ["localhost:8080", "votes.example.org", "ftp://x", "https:x", " "]) {
+        assert.throws(() => new Tally(base), { name: "TypeError", message: /begins with https:/ }, base);
+    }
+    for (const base of ["", "/tally", "HTTP://x", "https://x:1/tally/"]) assert.ok(new Tally(base));
+    for (const token of ["secret\nsecret", () => "secret\u2028"]) {
+        const { asked, tally } = answeringTo(token, json(200, {}));
+        const failure = await tally.items.get(1).catch((error: unknown) => error);
+        assert.ok(failure instanceof TypeError && /the token has characters/.test(failure.message));
+        assert.doesNotMatch(inspect(failure), /secret/);
+        assert.equal(asked.length, 0);
+    }
+});
+
+test("a problem has the hint that the server gives to programs", async () => {
+    const { tally } = answering(json(401, { type: "/problems/credential-not-valid", hint: "Its aud is a; this server takes b." }));
+    await assert.rejects(tally.items.get(1), { name: "Problem", hint: "Its aud is a; this server takes b." });
 });
 
 test("health is asked once", async () => {

@@ -12,6 +12,7 @@ use super::lookup::{ASK_LIMIT, Cluster};
 use super::nodes::{At, OwnSlots};
 use crate::live::LiveError;
 use crate::live::buckets::{BUCKETS, Bucket};
+use crate::live::groups::by_place;
 
 /// How often a call is sent on to where a node says that the bucket is.
 const REDIRECTS_LIMIT: usize = 3;
@@ -123,6 +124,70 @@ impl NodeConnections {
         })
     }
 
+    /// The nodes that are known to have these buckets, each with the places of its buckets among all.
+    ///
+    /// # Errors
+    /// Of each node: when nobody knows it, or it cannot be reached.
+    pub async fn nodes(
+        self: &Arc<Self>,
+        buckets: &[Bucket],
+    ) -> Vec<(Result<NodeConnection, LiveError>, Vec<usize>)> {
+        let mut of_nodes: HashMap<At, Vec<usize>> = HashMap::new();
+        let mut nodes = Vec::new();
+        for (place, bucket) in buckets.iter().enumerate() {
+            let owner = match self.cluster.known_owner(*bucket) {
+                Some(owner) => Ok(owner),
+                None => self.cluster.owner(*bucket).await,
+            };
+            match owner {
+                Ok(owner) => of_nodes.entry(owner.at).or_default().push(place),
+                Err(error) => nodes.push((Err(error), vec![place])),
+            }
+        }
+        let opened = of_nodes.into_iter().map(async |(at, places)| {
+            let open = self.to(&at).await.inspect_err(|_| self.cluster.question());
+            let connections = Arc::clone(self);
+            (open.map(|open| NodeConnection { connections, open }), places)
+        });
+        nodes.extend(join_all(opened).await);
+        nodes
+    }
+
+    /// Sends the commands of each bucket to the node that is known to have it: one pipeline to each node. Each bucket is
+    /// given once, and its replies are its own: what a node did not run is sent on as with a [`BucketConnection`].
+    pub async fn send(self: &Arc<Self>, calls: Vec<BucketCalls>) -> Vec<Result<Vec<Value>, LiveError>> {
+        let buckets: Vec<Bucket> = calls.iter().map(|call| call.bucket).collect();
+        let mut calls: Vec<Option<BucketCalls>> = calls.into_iter().map(Some).collect();
+        let nodes = self.nodes(&buckets).await;
+        let sent = nodes.into_iter().map(|(node, places)| {
+            let calls = places.iter().filter_map(|place| calls[*place].take()).collect();
+            async {
+                let answers = match node {
+                    Ok(node) => node.send(calls).await,
+                    Err(error) => places.iter().map(|_| Err(error.again())).collect(),
+                };
+                places.into_iter().zip(answers).collect::<Vec<_>>()
+            }
+        });
+        let sent: Vec<_> = sent.collect();
+        by_place(join_all(sent).await.into_iter().flatten().collect())
+    }
+
+    /// Sends a pipeline over this connection, and closes it if it fails.
+    async fn send_over(
+        &self,
+        open: &mut Open,
+        pipeline: &Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisResult<Vec<Value>> {
+        let sent = open.connection.req_packed_commands(pipeline, offset, count).await;
+        if sent.is_err() {
+            self.close(open).await;
+        }
+        sent
+    }
+
     /// The buckets that some node says it takes over, as far as nodes answer. A node whose source has failed over goes on
     /// saying so, and has keys that may come back.
     pub async fn arriving(&self) -> Vec<Bucket> {
@@ -196,6 +261,92 @@ impl NodeConnections {
     }
 }
 
+/// Commands that touch keys of this bucket alone.
+pub struct BucketCalls {
+    pub bucket: Bucket,
+    pub commands: Vec<Cmd>,
+}
+
+/// Calls of keys that one node should have. Nothing is sent on.
+pub struct NodeConnection {
+    connections: Arc<NodeConnections>,
+    open: Open,
+}
+
+impl NodeConnection {
+    /// Sends these calls in one pipeline. What the node did not run is sent on.
+    async fn send(mut self, calls: Vec<BucketCalls>) -> Vec<Result<Vec<Value>, LiveError>> {
+        let mut pipeline = Pipeline::with_capacity(calls.len());
+        let mut groups = Vec::with_capacity(calls.len());
+        for BucketCalls { bucket, commands } in calls {
+            groups.push((bucket, commands.len()));
+            for command in commands {
+                pipeline.add_command(command);
+            }
+        }
+        let replies = match self.req_packed_commands(&pipeline, 0, pipeline.len()).await {
+            Ok(replies) => replies,
+            Err(error) => {
+                let error = LiveError::from(error);
+                return groups.iter().map(|_| Err(error.again())).collect();
+            }
+        };
+        let mut replies = replies.into_iter();
+        let mut commands = pipeline.cmd_iter();
+        let answers = groups.into_iter().map(|(bucket, count)| {
+            let commands: Vec<&Cmd> = commands.by_ref().take(count).collect();
+            let replies: Vec<Value> = replies.by_ref().take(count).collect();
+            let mut connection = BucketConnection {
+                connections: Arc::clone(&self.connections),
+                bucket,
+                open: self.open.clone(),
+            };
+            async move {
+                let is_answer = |reply| leads(reply, &connection.open.at) == Leads::Nowhere;
+                if replies.iter().all(is_answer) {
+                    return Ok(replies);
+                }
+                let mut pipeline = Pipeline::with_capacity(commands.len());
+                for command in commands {
+                    pipeline.add_command(command.clone());
+                }
+                connection
+                    .follow(&pipeline, replies)
+                    .await
+                    .map_err(LiveError::from)
+            }
+        });
+        join_all(answers).await
+    }
+}
+
+impl ConnectionLike for NodeConnection {
+    fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
+        Box::pin(async move {
+            let mut pipeline = Pipeline::with_capacity(1);
+            pipeline.add_command(cmd.clone());
+            let mut replies = self.req_packed_commands(&pipeline, 0, 1).await?;
+            replies.pop().unwrap_or(Value::Nil).extract_error()
+        })
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        pipeline: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        Box::pin(
+            self.connections
+                .send_over(&mut self.open, pipeline, offset, count),
+        )
+    }
+
+    fn get_db(&self) -> i64 {
+        0
+    }
+}
+
 /// Calls of the keys of one bucket. What a node did not run is sent to the one that has the bucket; what may have run is
 /// never sent again.
 #[derive(Clone)]
@@ -218,19 +369,19 @@ impl BucketConnection {
 
     /// Sends a pipeline to the node of this connection. Closes the connection if it fails.
     async fn send(&mut self, pipeline: &Pipeline, offset: usize, count: usize) -> RedisResult<Vec<Value>> {
-        let sent = self
-            .open
-            .connection
-            .req_packed_commands(pipeline, offset, count)
-            .await;
-        if sent.is_err() {
-            self.connections.close(&self.open).await;
-        }
-        sent
+        let connections = Arc::clone(&self.connections);
+        connections
+            .send_over(&mut self.open, pipeline, offset, count)
+            .await
     }
 
     async fn call(&mut self, pipeline: &Pipeline, count: usize) -> RedisResult<Vec<Value>> {
-        let mut replies = self.send(pipeline, 0, count).await?;
+        let replies = self.send(pipeline, 0, count).await?;
+        self.follow(pipeline, replies).await
+    }
+
+    /// Sends what a node did not run to the one that has the bucket. `replies`: those of the pipeline's commands.
+    async fn follow(&mut self, pipeline: &Pipeline, mut replies: Vec<Value>) -> RedisResult<Vec<Value>> {
         for _ in 0..REDIRECTS_LIMIT {
             let mut moved: Option<(At, Vec<usize>)> = None;
             let mut asked: Vec<(At, usize)> = Vec::new();

@@ -4,13 +4,13 @@
 //! - `lookup`: asks nodes, and knows what they said.
 //! - `nodes`: what a node says of all nodes.
 //! - `map`: which node has each bucket.
-//! - `connections`: connections to the nodes, and calls of one bucket.
+//! - `connections`: connections to the nodes, and calls of buckets.
 
 mod connections;
 mod lookup;
 mod map;
 mod nodes;
 
-pub use connections::{BucketConnection, NodeConnections};
+pub use connections::{BucketCalls, BucketConnection, NodeConnections};
 pub use lookup::Cluster;
 pub use nodes::OwnSlots;

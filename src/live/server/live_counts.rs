@@ -8,11 +8,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use super::breaker::Generation;
 use super::repair_suspects;
@@ -20,8 +19,6 @@ use super::state::State;
 use super::suspects::SUSPECTS_LIMIT_ITEMS;
 use super::warm_items::Seeding;
 use crate::domain::{Count, CountDelta, ExactCount, ItemId, Owner, Revision, TransactionId};
-use crate::live::any_connection::AnyConnection;
-use crate::live::buckets::Bucket;
 use crate::live::cluster::NodeConnections;
 use crate::live::counter::{CounterParts, READ_LIMIT_KEYS, read_values, values};
 use crate::live::groups::{Group, groups, in_order};
@@ -80,28 +77,28 @@ pub enum LiveRead {
 /// A call without a reply.
 pub(super) struct FailedCall {
     /// The generation in which the call failed; `None`: the circuit breaker was open.
-    generation: Option<Generation>,
-    error: LiveError,
+    pub(super) generation: Option<Generation>,
+    pub(super) error: LiveError,
 }
+
+/// What each group of a call's entries got.
+pub(super) type OfGroups<Reply> = Vec<Result<Reply, FailedCall>>;
 
 /// A connection, and the circuit breaker's generation in which it was made. `None`: there is none
 /// yet.
-type KeptConnection = Option<(Generation, MultiplexedConnection)>;
+pub(super) type KeptConnection = Option<(Generation, MultiplexedConnection)>;
 
 /// The live counts, for the server. Cheap to clone; clones share a connection. Every call fails
 /// when Redis is unavailable or answers with an error.
 #[derive(Clone)]
 pub struct LiveCounts {
-    state: Arc<State>,
+    pub(super) state: Arc<State>,
     /// Shared by the tasks of one thread. Their commands travel together, and no task wakes another
     /// thread.
-    kept: Arc<tokio::sync::Mutex<KeptConnection>>,
+    pub(super) kept: Arc<tokio::sync::Mutex<KeptConnection>>,
     /// The same for the nodes of a Redis Cluster; `None`: it is none.
-    connections: Option<Arc<NodeConnections>>,
+    pub(super) connections: Option<Arc<NodeConnections>>,
 }
-
-/// What each group of a call's entries got.
-type OfGroups<Reply> = Vec<Result<Vec<Reply>, FailedCall>>;
 
 impl LiveCounts {
     /// Starts the repair task, which ends with the last clone or the runtime. The circuit breaker
@@ -173,35 +170,29 @@ impl LiveCounts {
         transaction: TransactionId,
     ) -> Result<Vec<CountReply>, LiveError> {
         let nonce = fresh_token();
-        let keys = self.keys();
         let warm = self
             .state
             .warm_items
             .among(deltas.iter().map(|one| one.item_id), Instant::now());
-        let groups = groups(keys, deltas, |one| one.item_id);
-        let calls = groups.iter().map(|group| {
-            self.call(group.bucket, async |mut connection| {
-                let replies = scripts::COUNT.call(
-                    &mut connection,
-                    keys,
-                    group,
-                    |one| one.item_id,
-                    |command| {
-                        command.arg(transaction.0).arg(&nonce).arg(LEASE_LIMIT_MS);
-                    },
-                    |command, one| {
-                        let Count { net, downs } = one.delta;
-                        match (downs, warm.contains(one.item_id)) {
-                            (0, false) => command.arg(net),
-                            (downs, false) => command.arg(format!("{net},{downs}")),
-                            (downs, true) => command.arg(format!("{net},{downs}!")),
-                        };
-                    },
-                );
-                replies.await?.into_iter().map(counted).collect()
-            })
-        });
-        let counted: OfGroups<CountReply> = join_all(calls).await;
+        let groups = groups(self.keys(), deltas, |one| one.item_id);
+        let replies = self.call_script(
+            &scripts::COUNT,
+            &groups,
+            |one| one.item_id,
+            |command| {
+                command.arg(transaction.0).arg(&nonce).arg(LEASE_LIMIT_MS);
+            },
+            |command, one| {
+                let Count { net, downs } = one.delta;
+                match (downs, warm.contains(one.item_id)) {
+                    (0, false) => command.arg(net),
+                    (downs, false) => command.arg(format!("{net},{downs}")),
+                    (downs, true) => command.arg(format!("{net},{downs}!")),
+                };
+            },
+            counted,
+        );
+        let counted = replies.await;
         for (group, counted) in groups.iter().zip(&counted) {
             if counted.is_err() {
                 let changed = group.entries.iter().filter(|one| one.delta != Count::ZERO);
@@ -226,29 +217,23 @@ impl LiveCounts {
     /// When Redis is unavailable or answers with an error. No item becomes suspect: a seed that is
     /// applied late still needs its lease.
     pub async fn seed(&self, seeds: &[Seed]) -> Result<Vec<bool>, LiveError> {
-        let keys = self.keys();
-        let groups = groups(keys, seeds, |seed| seed.exact.item_id);
-        let calls = groups.iter().map(|group| {
-            self.call(group.bucket, async |mut connection| {
-                let replies = scripts::SEED.call(
-                    &mut connection,
-                    keys,
-                    group,
-                    |seed| seed.exact.item_id,
-                    |_| {},
-                    |command, Seed { exact, lease }| {
-                        command
-                            .arg(exact.count.net)
-                            .arg(exact.count.downs)
-                            .arg(exact.snapshot.compact().as_ref())
-                            .arg(lease)
-                            .arg(exact.counted_at.map_or(0, Revision::micros));
-                    },
-                );
-                replies.await?.into_iter().map(seeded).collect()
-            })
-        });
-        let seeded = join_all(calls).await;
+        let groups = groups(self.keys(), seeds, |seed| seed.exact.item_id);
+        let replies = self.call_script(
+            &scripts::SEED,
+            &groups,
+            |seed| seed.exact.item_id,
+            |_| {},
+            |command, Seed { exact, lease }| {
+                command
+                    .arg(exact.count.net)
+                    .arg(exact.count.downs)
+                    .arg(exact.snapshot.compact().as_ref())
+                    .arg(lease)
+                    .arg(exact.counted_at.map_or(0, Revision::micros));
+            },
+            seeded,
+        );
+        let seeded = replies.await;
         self.replies(&groups, seeded, || false)
     }
 
@@ -258,7 +243,12 @@ impl LiveCounts {
     /// When Redis is unavailable or answers with an error. When only some nodes of a Cluster fail, the replies say so.
     pub async fn read(&self, items: &[ItemId]) -> Result<Vec<LiveRead>, LiveError> {
         let groups = groups(self.keys(), items, |item| *item);
-        let read = join_all(groups.iter().map(|group| self.read_group(group))).await;
+        let replies = self.send(
+            &groups,
+            |group| self.commands_to_read(group),
+            |group, replies| self.read_group(group, replies),
+        );
+        let read = replies.await;
         let reads = self.replies(&groups, read, || LiveRead::Unavailable)?;
         let is_without = |read: LiveRead| matches!(read, LiveRead::Cold | LiveRead::Absent);
         let without = items.iter().zip(&reads).filter(|(_, read)| is_without(**read));
@@ -268,9 +258,10 @@ impl LiveCounts {
         Ok(reads)
     }
 
-    async fn read_group(&self, group: &Group<'_, ItemId>) -> Result<Vec<LiveRead>, FailedCall> {
-        let (keys, items) = (self.keys(), group.entries.as_slice());
-        let mut commands: Vec<Cmd> = items
+    fn commands_to_read(&self, group: &Group<'_, ItemId>) -> Vec<Cmd> {
+        let keys = self.keys();
+        let mut commands: Vec<Cmd> = group
+            .entries
             .chunks(READ_LIMIT_KEYS)
             .map(|items| read_values(keys, items))
             .collect();
@@ -278,12 +269,13 @@ impl LiveCounts {
         if let Some(last) = commands.last_mut() {
             last.arg(keys.cold(group.bucket));
         }
-        let read = self.call(group.bucket, async |mut connection| {
-            let replies = scripts::send(&mut connection, commands.into_iter()).await?;
-            let values = replies.into_iter().map(values).collect::<Result<Vec<_>, _>>()?;
-            Ok(values.into_iter().flatten().collect::<Vec<_>>())
-        });
-        let mut read = read.await?;
+        commands
+    }
+
+    fn read_group(&self, group: &Group<'_, ItemId>, replies: Vec<Value>) -> Result<Vec<LiveRead>, LiveError> {
+        let items = group.entries.as_slice();
+        let values = replies.into_iter().map(values).collect::<Result<Vec<_>, _>>()?;
+        let mut read: Vec<_> = values.into_iter().flatten().collect();
         let without_count = match read.pop().flatten() {
             Some(_) => LiveRead::Cold,
             None => LiveRead::Absent,
@@ -315,7 +307,7 @@ impl LiveCounts {
     fn replies<Entry, Reply>(
         &self,
         groups: &[Group<'_, Entry>],
-        replies: OfGroups<Reply>,
+        replies: OfGroups<Vec<Reply>>,
         failed: impl Fn() -> Reply,
     ) -> Result<Vec<Reply>, LiveError> {
         let mut failure = None;
@@ -389,97 +381,6 @@ impl LiveCounts {
     /// The names of Tally's keys.
     pub(super) fn keys(&self) -> &Keys {
         self.state.redis.keys()
-    }
-
-    /// Calls the Redis that has this bucket over this handle's connection.
-    pub(super) async fn call<Reply>(
-        &self,
-        bucket: Bucket,
-        call: impl AsyncFnOnce(AnyConnection) -> Result<Reply, LiveError>,
-    ) -> Result<Reply, FailedCall> {
-        let (generation, connection) = self.connection(bucket).await?;
-        call(connection).await.map_err(|error| FailedCall {
-            generation: Some(generation),
-            error,
-        })
-    }
-
-    /// This handle's connection and its generation. The connection is new if the circuit breaker
-    /// opened since the last one was made.
-    async fn connection(&self, bucket: Bucket) -> Result<(Generation, AnyConnection), FailedCall> {
-        let part = self.state.part(bucket);
-        if part.breaker.generation().is_none() {
-            // If the circuit breaker is still open afterwards, the code below sees it.
-            let _ = timeout(BACK_PRESSURE_LIMIT, part.back_pressure.read()).await;
-        }
-        if let Some(connections) = &self.connections {
-            let Some(generation) = part.breaker.generation() else {
-                return Err(FailedCall {
-                    generation: None,
-                    error: LiveError::Unavailable,
-                });
-            };
-            return match connections.known(bucket).await {
-                Ok(connection) => Ok((generation, AnyConnection::Bucket(Box::new(connection)))),
-                Err(error) => Err(FailedCall {
-                    generation: Some(generation),
-                    error,
-                }),
-            };
-        }
-        // Held while connecting, so that others who wait for the lock use the same connection. The
-        // generation is read under the lock, so that after a failure they do not try one by one
-        // again.
-        let mut kept = self.kept.lock().await;
-        let generation = part.breaker.generation();
-        let unavailable = FailedCall {
-            generation,
-            error: LiveError::Unavailable,
-        };
-        let current = generation.ok_or(unavailable)?;
-        if let Some((of, connection)) = &*kept
-            && *of == current
-        {
-            return Ok((current, AnyConnection::Own(connection.clone())));
-        }
-        // The old connection is closed first: Redis may accept no more (`maxclients`).
-        *kept = None;
-        match self.state.redis.connect_alone().await {
-            Ok(connection) => {
-                *kept = Some((current, connection.clone()));
-                Ok((current, AnyConnection::Own(connection)))
-            }
-            Err(error) => Err(FailedCall { generation, error }),
-        }
-    }
-
-    /// Opens the circuit breaker, and wakes the repair task.
-    pub(super) fn open_breaker(
-        &self,
-        bucket: Bucket,
-        FailedCall { generation, error }: FailedCall,
-    ) -> LiveError {
-        let part = self.state.part(bucket);
-        if let Some(generation) = generation {
-            part.breaker.open(generation, &error);
-            if self.connections.is_some() && error.refusal().is_none() {
-                self.open_neighbours(bucket, &error);
-            }
-        }
-        part.wake_repair.notify_one();
-        error
-    }
-
-    /// Opens the circuit breakers of all buckets that are at the same node of a Redis Cluster: it did not answer, and the
-    /// votes on each of them would wait for it anew.
-    fn open_neighbours(&self, bucket: Bucket, error: &LiveError) {
-        for other in self.state.redis.neighbours(bucket) {
-            let part = self.state.part(other);
-            if let Some(generation) = part.breaker.generation() {
-                part.breaker.open(generation, error);
-                part.wake_repair.notify_one();
-            }
-        }
     }
 }
 

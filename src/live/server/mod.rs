@@ -1,6 +1,7 @@
 //! The server's Redis client.
 //!
-//! - `live_counts`: the calls, over a connection for each thread.
+//! - `live_counts`: what the server asks of Redis.
+//! - `calls`: how its calls get there, over a connection for each thread.
 //! - `breaker`: the circuit breaker, which all threads share.
 //! - `suspects`: the items whose live count may be wrong.
 //! - `warm_items`: which votes make a live count.
@@ -10,6 +11,7 @@
 //! - `repair_suspects`: the task that invalidates suspects and closes the circuit breaker.
 
 mod breaker;
+mod calls;
 mod live_counts;
 mod place;
 mod repair_suspects;

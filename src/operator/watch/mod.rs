@@ -4,8 +4,9 @@ mod screen;
 
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use reqwest::{Response, StatusCode};
+use serde::Deserialize;
 
 use self::screen::Screen;
 use super::api::Api;
@@ -57,6 +58,10 @@ async fn follow(api: &Api, query: &[(&str, String)], screen: &mut Screen) -> any
                 let mut events = EventReader::default();
                 let why = read(answer, &mut events, |event| {
                     failures = 0;
+                    // What has been shown may be gone, and come back with a restored database.
+                    if event.kind == "unknown" && last_id.is_empty() {
+                        check_some_exist(&event.data, query)?;
+                    }
                     last_id.clone_from(&event.id);
                     screen.show(event)
                 })
@@ -82,6 +87,28 @@ async fn follow(api: &Api, query: &[(&str, String)], screen: &mut Screen) -> any
         let pause = pause(failures, retry, retry_after, rand::random());
         screen.lost(&why, pause);
         tokio::time::sleep(pause).await;
+    }
+}
+
+/// What of a stream does not exist.
+#[derive(Deserialize)]
+struct Unknown {
+    items: Vec<String>,
+    polls: Vec<String>,
+}
+
+/// Fails if nothing that the query names exists. `data` names what does not.
+fn check_some_exist(data: &str, query: &[(&str, String)]) -> anyhow::Result<()> {
+    let Unknown { items, polls } =
+        serde_json::from_str(data).context("the server sent an event that is not Tally's")?;
+    let named: usize = query.iter().map(|(_, all)| all.split(',').count()).sum();
+    if items.len() + polls.len() < named {
+        return Ok(());
+    }
+    match (items.first(), polls.first()) {
+        (Some(item), _) => bail!("there is no item {item}"),
+        (None, Some(poll)) => bail!("there is no poll {poll}"),
+        (None, None) => Ok(()),
     }
 }
 

@@ -75,20 +75,10 @@ impl State {
             return Readiness::Never(WatchError::Closing);
         }
         let watched = self.streams.get(&stream).map(|stream| &stream.watched);
-        let mut is_ready = true;
-        let mut unknown = None;
-        let mut has_others = false;
-        for one in watched.into_iter().flatten() {
-            if self.is_unknown(*one) {
-                unknown = unknown.or(Some(*one));
-                continue;
-            }
-            has_others = true;
-            is_ready &= self.shown(*one).is_some();
-        }
-        if let Some(unknown) = unknown.filter(|_| !has_others) {
-            return Readiness::Never(WatchError::Unknown(unknown));
-        }
+        let is_ready = watched
+            .into_iter()
+            .flatten()
+            .all(|one| self.is_unknown(*one) || self.shown(*one).is_some());
         match is_ready {
             true => Readiness::Ready,
             false if self.failures > failures => Readiness::Never(WatchError::LedgerUnavailable),

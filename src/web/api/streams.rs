@@ -38,6 +38,14 @@ form! {
     }
 }
 
+/// What a stream of nothing that exists is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OfNothing {
+    /// A stream that says so, and shows ids once they exist.
+    Stream,
+    Problem,
+}
+
 /// What a client wants to watch.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
@@ -46,7 +54,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Nothing of it exists.
+    /// It does not exist.
     fn unknown(&self) -> Problem {
         match (self.items.first(), self.polls.first()) {
             (Some(item), _) => Problem::unknown_item(item),
@@ -74,8 +82,8 @@ impl StreamQuery {
 ///
 /// Server-sent events (`text/event-stream`) without an end. The first events `counts` have everything that is watched.
 /// Later ones have what changed. `data` has `items` and `polls`, as `GET` returns them. Items and polls that do not
-/// exist are left out; if none exists, the answer is a problem. If some do not, an event `unknown` comes first each
-/// time that the stream opens: its `data` names them (the schema `Unknown`). One that was named by its id is shown once
+/// exist are left out: an event `unknown` comes first each time that the stream opens, and its `data` names them (the
+/// schema `Unknown`). One that was named by its id is shown once
 /// it is created. One that was named by a key is not: open another stream. A client that reconnects sends the last `id`
 /// as `Last-Event-ID`, and gets only what has changed since.
 #[utoipa::path(
@@ -100,7 +108,7 @@ pub async fn some(
         let detail = format!("query: it takes at most {STREAM_LIMIT_QUERY_BYTES} bytes.");
         return Err(Problem::invalid("query", detail));
     }
-    open(&request, &state, query.0.into_wanted()?).await
+    open(&request, &state, query.0.into_wanted()?, OfNothing::Stream).await
 }
 
 /// Stream an item's counts.
@@ -129,7 +137,7 @@ pub async fn of_item(
         items: vec![id.0],
         ..Wanted::default()
     };
-    open(&request, &state, wanted).await
+    open(&request, &state, wanted, OfNothing::Problem).await
 }
 
 /// Stream a poll's results.
@@ -158,10 +166,10 @@ pub async fn of_poll(
         polls: vec![id.0],
         ..Wanted::default()
     };
-    open(&request, &state, wanted).await
+    open(&request, &state, wanted, OfNothing::Problem).await
 }
 
-problems!(SomeProblems: ADDRESSES, STORES; OtherCell, UnknownItem, UnknownPoll, TooManyStreams, TooManyStreamsOfAddress);
+problems!(SomeProblems: ADDRESSES, STORES; OtherCell, TooManyStreams, TooManyStreamsOfAddress);
 problems!(ItemProblems: ADDRESSES, STORES; OtherCell, UnknownItem, TooManyStreams, TooManyStreamsOfAddress);
 problems!(PollProblems: ADDRESSES, STORES; OtherCell, UnknownPoll, TooManyStreams, TooManyStreamsOfAddress);
 
@@ -175,12 +183,20 @@ struct LastEventId {
     last_event_id: Option<String>,
 }
 
-async fn open(request: &HttpRequest, state: &AppState, wanted: Wanted) -> Result<HttpResponse, Problem> {
+async fn open(
+    request: &HttpRequest,
+    state: &AppState,
+    wanted: Wanted,
+    of_nothing: OfNothing,
+) -> Result<HttpResponse, Problem> {
     // Check the limits before anything is read.
     let place = state.stream_places.take(client_address(request))?;
     let is_by_key = wanted.items.iter().any(Reference::is_key) || wanted.polls.iter().any(Reference::is_key);
     let watching = watch(request, state, &wanted, is_by_key);
     let (stream, unknown) = state.ledger.in_one_run(is_by_key, watching).await?;
+    if of_nothing == OfNothing::Problem && !unknown.is_empty() {
+        return Err(wanted.unknown());
+    }
     let mut answer = HttpResponse::Ok();
     answer
         .insert_header((header::CONTENT_TYPE, "text/event-stream"))
@@ -225,10 +241,6 @@ async fn watch(
         polls.push(poll.map(|poll| poll.id.into()));
     }
     polls.iter().flatten().for_each(|poll| add(*poll));
-    // As in a list, what does not exist is left out. A stream of nothing would never send an event.
-    if watched.is_empty() {
-        return Err(wanted.unknown());
-    }
     let seen = request
         .headers()
         .get(&LAST_EVENT_ID)
@@ -247,8 +259,6 @@ async fn watch(
 impl From<WatchError> for Problem {
     fn from(error: WatchError) -> Self {
         match error {
-            WatchError::Unknown(Watched::Item(item)) => Self::unknown_item(item),
-            WatchError::Unknown(Watched::Poll(poll)) => Self::unknown_poll(poll),
             WatchError::TooMuchWatched => Self::too_many_streams(),
             // The reader has logged the cause once for all streams.
             WatchError::LedgerUnavailable => crate::counts::ReadError::LedgerUnavailable.into(),

@@ -13,6 +13,10 @@ document.addEventListener("tally-counts", ({ detail }) => {
     const count: number | null = "choices" in detail ? detail.voter_count : detail.vote_count;
     void count;
 });
+window.addEventListener("tally-sign-in", ({ detail }) => {
+    const why: string | undefined = detail.problem?.hint;
+    void why;
+});
 window.addEventListener("tally-error", ({ detail }) => {
     const text: string = detail.problem?.detail ?? detail.message;
     void text;

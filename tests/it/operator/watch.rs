@@ -90,9 +90,10 @@ async fn what_cannot_be_watched_is_refused_in_one_line() {
     let stores = Stores::start().await;
     let (_server, base) = start_server(&stores, "server").await;
     for (base, arguments, part) in [
-        (&*base, &["999"][..], "404 There is no item 999."),
-        (&base, &["--poll", "999"], "404 There is no poll 999."),
-        (&base, &["key:none"], "404"),
+        (&*base, &["999"][..], "there is no item 999"),
+        (&base, &["--poll", "999"], "there is no poll 999"),
+        (&base, &["998", "--poll", "999"], "there is no item 998"),
+        (&base, &["key:none"], "there is no item key:none"),
         (&base, &["tea"], "items"),
         (&base, &["key:a,b"], "has a comma"),
         ("http://127.0.0.1:1", &["1"], "is Tally running there?"),

@@ -16,6 +16,7 @@ class Ballot {
     this.vote = make("button", "vote", { type: "button" });
     this.cancel = make("button", "cancel", { type: "button" });
     this.sure.append(this.question, this.vote, this.cancel);
+    this.input.addEventListener("input", () => this.choice && this.offerToSpend());
     this.input.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" || event.isComposing) return;
       event.preventDefault();
@@ -46,19 +47,21 @@ class Ballot {
   isMarked(button) {
     return this.choice?.button === button;
   }
-  // Marks a choice, and asks whether it shall have the ballot. The server reads capitals, dashes and blanks as they
-  // are meant.
+  // Asks whether the marked choice shall have the ballot, if there is one. The server reads capitals, dashes and blanks
+  // as they are meant. Returns whether it asks.
+  offerToSpend() {
+    this.question.textContent = this.choice.question();
+    return !(this.sure.hidden = !/[\p{L}\p{N}]/u.test(this.input.value));
+  }
+  // Marks a choice, and asks.
   ask(choice) {
     this.choice = choice;
     this.element.press();
-    if (!/[\p{L}\p{N}]/u.test(this.input.value)) {
-      this.sure.hidden = true;
+    if (!this.offerToSpend()) {
       this.element.say(this.element.words.text("ballotEmpty"), true);
       return this.input.focus();
     }
     this.element.say("");
-    this.question.textContent = choice.question();
-    this.sure.hidden = false;
     this.sure.focus(); // and not a button: a second Enter would vote
   }
   close() {

@@ -62,9 +62,9 @@ export function draw(now, history, at, words, { make, shape }) {
   const from = isNew && first < until ? Math.max(first, since) : since;
   const points = lines.map((line) => pointsOf(line, from, asOf, until));
   const counts = points.flatMap((line) => line.map(([, count]) => count));
-  const [low, high] = [Math.min(0, ...counts), Math.max(1, ...counts)];
+  const [low, high] = [Math.min(0, ...counts), Math.max(0, ...counts)];
   const x = (time) => ((time - from) / Math.max(1, until - from)) * 100;
-  const y = (count) => 40 - ((count - low) / (high - low)) * 40;
+  const y = (count) => 40 - ((count - low) / Math.max(1, high - low)) * 40;
   const said = lines.map((line, at) => words.text("fromTo", { name: line.name, from: points[at][0][1], to: line.count })).join("; ");
   const svg = shape("svg", { viewBox: "0 0 100 40", preserveAspectRatio: "none", role: "img", class: "chart", "aria-label": words.text(over === "day" ? "overDay" : "overHour", { lines: said }) });
   svg.append(shape("line", { x1: 0, x2: 100, y1: y(0), y2: y(0) }));

@@ -66,8 +66,8 @@ const watch = {
     if (String(query) === "") return;
     const stream = new EventSource(`${SERVER}/v1/stream?${query}`);
     this.stream = stream;
-    // The first event has all that exists.
-    stream.addEventListener("counts", ({ data }) => this.leftOut(asked, JSON.parse(data)), { once: true });
+    // It comes first, each time that the stream opens.
+    stream.addEventListener("unknown", ({ data }) => this.leftOut(JSON.parse(data), stream));
     stream.addEventListener("counts", (event) => {
       this.failures = 0;
       this.say(true);
@@ -83,11 +83,11 @@ const watch = {
       this.say(false, "Connection lost. Trying again …");
     });
   },
-  // Looks for what a stream has left out. It may not exist.
-  async leftOut(asked, shown) {
-    const [items, polls] = ["items", "polls"].map((kind) => asked[kind].filter((reference) => !shown[kind].some((one) => isThere(reference, one))));
-    if (items.length + polls.length === 0) return;
+  // Looks for what does not exist, as a stream says. A stream of nothing else is closed.
+  async leftOut({ items, polls }, stream) {
     await this.read(items, polls).catch(() => {});
+    const { listed } = this.wanted("items");
+    if (this.stream === stream && listed.length + this.wanted("polls").listed.length === 0) this.close();
     this.lookForAbsent();
   },
   // Without a stream, ask for what it would show. The answers also say what does not exist.

@@ -57,7 +57,10 @@ if (parent !== window) {
 document.addEventListener("tally-counts", ({ detail }) => (document.getElementById("title").textContent = document.title = detail.title ?? detail.name));
 for (const name of ["tally-error", "tally-sign-in"]) {
   document.addEventListener(name, ({ detail }) => {
-    if (/\/credential-(missing|not-valid)$/.test(detail?.problem?.type ?? "") && isCookieLost()) document.getElementById("own").hidden = false;
+    const isRefused = name === "tally-sign-in" || /\/credential-(missing|not-valid)$/.test(detail?.problem?.type ?? "");
+    if (!isRefused || !isCookieLost()) return;
+    vote.say(""); // there is no sign-in here, but another page
+    document.getElementById("own").hidden = false;
   });
 }
 if (has === "unknown") setTimeout(again, AGAIN_MS);

@@ -93,6 +93,46 @@ async fn a_call_for_several_keys_treats_each_as_a_call_of_its_own() {
     assert_eq!(words, ["EXPIRED", "KEPT", "EXPIRED"]);
 }
 
+#[tokio::test]
+async fn count_takes_several_buckets_each_with_its_own_index_and_token() {
+    const COUNTED: &str = "tally:{b}17";
+    const ABSENT: &str = "tally:{b}18";
+    const OTHER_INDEX: &str = "tally:{b}unsaved";
+    const OTHER_COLD: &str = "tally:{b}cold";
+    let mut scripts = Scripts::start().await;
+    let revision = scripts.seeded().await;
+    assert_eq!(scripts.mark_saved(revision).await, "SAVED");
+    let () = redis::cmd("COPY")
+        .arg(&[KEY, COUNTED])
+        .query_async(&mut scripts.connection)
+        .await
+        .expect("Redis answers");
+    #[rustfmt::skip]
+    let arguments = [
+        "200", "nonce", LEASE_LIMIT_MS,
+        "1", KEY, INDEX, COLD, "2,1",
+        "2", COUNTED, ABSENT, OTHER_INDEX, OTHER_COLD, "-3,3", "10",
+    ];
+    let replies: Vec<Vec<Value>> = scripts.run(script!("count"), &[], &arguments).await;
+    let with_downs = |net, downs| Value::Array(vec![Value::Int(net), Value::Int(downs)]);
+    let cold = Value::BulkString(b"COLD".to_vec());
+    assert_eq!(
+        replies,
+        [vec![with_downs(7, 1)], vec![with_downs(2, 3), cold]],
+        "each of its own bucket"
+    );
+    let held: (Vec<String>, Vec<String>, Option<String>, String) = redis::pipe()
+        .smembers(INDEX)
+        .smembers(OTHER_INDEX)
+        .get(COLD)
+        .get(OTHER_COLD)
+        .query_async(&mut scripts.connection)
+        .await
+        .expect("Redis answers");
+    let of = |key: &str| vec![key.to_owned()];
+    assert_eq!(held, (of(KEY), of(COUNTED), None, "nonce".to_owned()));
+}
+
 /// Gives `Counters` more items than a call takes, and a Redis without scripts.
 #[tokio::test]
 async fn many_items_get_their_replies_in_order_also_from_a_redis_that_lost_the_scripts() {

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tally::dev::{PrivateCluster, PrivateRedis};
+use tally::domain::ItemId;
 use tally::ledger::Role;
 use testkit::proxy::Proxy;
 use testkit::stores::redis_connection;
@@ -84,6 +85,32 @@ async fn a_slot_moves_under_votes_and_its_counts_stay_exact() {
     }
     clustered.end_move(SLOT, &to).await;
     clustered.until_counted().await;
+    clustered.assert_exact().await;
+}
+
+/// A batch is one call to each node, which may have handed over a bucket.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_over_all_buckets_counts_all_others_while_a_slot_is_moving_and_after_it_has_moved() {
+    let mut clustered = Clustered::start().await;
+    clustered.enter_epoch().await;
+    clustered.until_counted().await;
+    assert_eq!(clustered.add_batch().await, [], "nothing moves");
+    let (from, to) = clustered.begin_move(SLOT).await;
+    let is_moving = |item: &ItemId| item.get() % 16 == 1;
+    let mut uncounted = clustered.add_batch().await;
+    clustered.move_keys(SLOT, (&from, &to), 3).await;
+    for _ in 0..3 {
+        uncounted.extend(clustered.add_batch().await);
+    }
+    assert!(!uncounted.is_empty(), "keys are on both sides");
+    assert!(uncounted.iter().all(is_moving), "{uncounted:?}");
+    while clustered.move_keys(SLOT, (&from, &to), 100).await > 0 {}
+    clustered.end_move(SLOT, &to).await;
+    let uncounted = clustered.add_batch().await;
+    assert!(uncounted.iter().all(is_moving), "{uncounted:?}");
+    clustered.enter_epoch().await;
+    clustered.until_counted().await;
+    assert_eq!(clustered.add_batch().await, [], "it has moved");
     clustered.assert_exact().await;
 }
 

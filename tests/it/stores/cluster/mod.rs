@@ -7,6 +7,8 @@ mod tls;
 use std::collections::HashMap;
 
 use redis::Value;
+use reqwest::StatusCode;
+use serde_json::json;
 use tally::app::StoreUrls;
 use tally::dev::{PrivateCluster, PrivateRedis};
 use tally::domain::ItemId;
@@ -83,6 +85,28 @@ impl Clustered {
             match self.add(item).await {
                 Some(count) => assert_eq!(count, self.votes[&item], "{item}"),
                 None => uncounted += 1,
+            }
+        }
+        uncounted
+    }
+
+    /// Casts a vote on each item in one batch. Returns the items that were not counted at once.
+    async fn add_batch(&mut self) -> Vec<ItemId> {
+        let votes: Vec<_> = self.items.iter().map(|item| json!({ "item_id": item })).collect();
+        let (status, answer) = self.tally.post("/v1/votes", &json!({ "votes": votes })).await;
+        assert_eq!(status, StatusCode::OK, "{answer}");
+        let mut uncounted = Vec::new();
+        for (item, result) in self
+            .items
+            .iter()
+            .zip(answer["results"].as_array().expect("results"))
+        {
+            assert_eq!(result["status"], 201, "{result}");
+            let votes = self.votes.entry(*item).or_default();
+            *votes += 1;
+            match result["vote_count"].as_i64() {
+                Some(count) => assert_eq!(count, *votes, "{item}"),
+                None => uncounted.push(*item),
             }
         }
         uncounted

@@ -279,6 +279,28 @@ async fn a_stream_leaves_out_what_does_not_exist_and_shows_an_id_once_it_exists(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_stream_of_nothing_says_so_and_shows_an_id_once_it_exists() {
+    let tally = Tally::start().await;
+    for (query, items, polls) in [
+        ("items=key:none", &["key:none"][..], &[][..]),
+        ("polls=key:none", &[], &["key:none"]),
+        ("items=key:none,999&polls=77", &["key:none", "999"], &["77"]),
+    ] {
+        let mut reader = Reader::open(&tally, &tally.base, &format!("/v1/stream?{query}")).await;
+        let unknown = json!({ "items": items, "polls": polls, "creates_items": false });
+        assert_eq!(*reader.until_unknown().await, unknown, "{query}");
+    }
+    let mut reader = Reader::open(&tally, &tally.base, "/v1/stream?items=1").await;
+    let made = tally.item("x").await;
+    assert_eq!(made.get(), 1);
+    reader
+        .until("the new item", |reader| reader.count(1) == Some(0))
+        .await;
+    let unknown = json!({ "items": ["1"], "polls": [], "creates_items": false });
+    assert_eq!(reader.unknown, Some(unknown));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_watched_is_refused_and_named() {
     if passes_alone("web::streams::counts::what_cannot_be_watched_is_refused_and_named").await {
         return;
@@ -297,16 +319,6 @@ async fn what_cannot_be_watched_is_refused_and_named() {
             "malformed",
             "more than once",
         ),
-        // If something of it exists, the rest is left out.
-        ("?items=998,999".to_owned(), 404, "unknown-item", "item 998"),
-        (
-            "?items=999,key:none&polls=77".to_owned(),
-            404,
-            "unknown-item",
-            "item 999",
-        ),
-        ("?polls=77".to_owned(), 404, "unknown-poll", "poll 77"),
-        ("?polls=key:none".to_owned(), 404, "unknown-poll", "key:none"),
         (format!("?items={}", list(101)), 422, "invalid-value", "101"),
         (format!("?polls={}", list(11)), 422, "invalid-value", "11"),
         (format!("?items={}", list(12_500)), 422, "invalid-value", "bytes"),
@@ -320,11 +332,19 @@ async fn what_cannot_be_watched_is_refused_and_named() {
         );
         assert!(detail.contains(says), "{query:.60}: {detail}");
     }
-    let (status, problem) = tally.get("/v1/items/999/stream").await;
-    assert_eq!(
-        (status.as_u16(), &problem["type"]),
-        (404, &json!("/problems/unknown-item"))
-    );
+    for (path, kind) in [
+        ("items/999", "item"),
+        ("items/key:none", "item"),
+        ("polls/77", "poll"),
+        ("polls/key:none", "poll"),
+    ] {
+        let (status, problem) = tally.get(&format!("/v1/{path}/stream")).await;
+        assert_eq!(
+            (status.as_u16(), &problem["type"]),
+            (404, &json!(format!("/problems/unknown-{kind}"))),
+            "{path}"
+        );
+    }
     // The ids of 100,000 items do not fit into a request's head.
     let head = format!(
         "GET /v1/stream?items={} HTTP/1.1\r\nhost: x\r\n\r\n",

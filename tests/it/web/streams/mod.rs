@@ -56,17 +56,31 @@ impl Reader {
         }
     }
 
-    /// The next event; `None` at the end of the stream.
+    /// The next event with counts; `None` at the end of the stream.
     pub async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(event) = self.frame().await? {
+                return Some(event);
+            }
+        }
+    }
+
+    /// Reads until the stream has said what does not exist.
+    pub async fn until_unknown(&mut self) -> &Value {
+        while self.unknown.is_none() {
+            self.frame().await.expect("the stream goes on");
+        }
+        self.unknown.as_ref().expect("it was said")
+    }
+
+    /// The next frame: an event with counts, or something else.
+    async fn frame(&mut self) -> Option<Option<Value>> {
         loop {
             // A chunk may end within a character.
             if let Some(end) = self.rest.windows(2).position(|two| two == b"\n\n") {
                 let frame = self.rest.drain(..end + 2).collect();
                 let frame = String::from_utf8(frame).expect("UTF-8");
-                match self.take(&frame) {
-                    Some(event) => return Some(event),
-                    None => continue,
-                }
+                return Some(self.take(&frame));
             }
             let bytes = timeout(EVENT_LIMIT, self.answer.chunk()).await.expect("an event");
             // A stream that is cut off has ended, too.
