@@ -45,7 +45,7 @@ button:focus-visible, input:focus-visible, [part="sure"]:focus-visible { outline
 [part="choices"] > li { min-width: 0; }
 [part~="choice"] { position: relative; display: flex; flex-wrap: wrap; gap: 0.1em 0.6em; align-items: center; width: 100%; min-height: var(--target); padding: 0.35em 0.8em; overflow: hidden; text-align: start; isolation: isolate; }
 [part~="choice"][aria-pressed="true"] { color: inherit; background: none; border-color: var(--edge); }
-[part~="choice"][aria-pressed="true"]::after { content: ""; position: absolute; inset: 0; border: 1px solid var(--edge); border-radius: inherit; }
+[part~="choice"][aria-pressed="true"]:not(:focus-visible) { outline: 1px solid var(--edge); outline-offset: -2px; }
 [part="bar"] { position: absolute; inset-block: 0; inset-inline-start: 0; width: calc(var(--share, 0) * 100%); z-index: -1; background: var(--fill); transition: width 0.4s ease-out; }
 .marker { flex: none; display: grid; width: 1.2em; height: 1.2em; padding: 0.15em; border: 1.5px solid var(--soft); border-radius: 50%; }
 .several .marker { border-radius: 0.3em; }

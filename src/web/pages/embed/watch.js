@@ -66,6 +66,8 @@ const watch = {
     if (String(query) === "") return;
     const stream = new EventSource(`${SERVER}/v1/stream?${query}`);
     this.stream = stream;
+    // While the answer is under way.
+    setTimeout(() => spoken.forEach((words) => words.text("votes", { n: 0 })));
     // It comes first, each time that the stream opens.
     stream.addEventListener("unknown", ({ data }) => this.leftOut(JSON.parse(data), stream));
     stream.addEventListener("counts", (event) => {

@@ -22,7 +22,8 @@ const FILES = {
 const known = new Map([["en", ENGLISH]]);
 // By language tag, once the words are there.
 const spoken = new Map();
-const ENGLISH_PLURALS = new Intl.PluralRules("en");
+// By language tag, made when the first number is shown: what reads and writes numbers takes a browser 10 ms and more.
+const plurals = {};
 
 // The language tag that applies to an element, also within shadow roots of the page: "de-AT". Empty without a good one.
 function tagOf(element) {
@@ -40,8 +41,9 @@ function tagOf(element) {
 
 // The file that has the words for a tag.
 function fileOf(tag) {
-  const { language, script } = new Intl.Locale(tag).maximize();
-  return `${language}-${script}` in FILES ? `${language}-${script}` : language;
+  const [language] = tag.split("-");
+  // Asked only where it differs, since it takes a browser some ms.
+  return language === "zh" && new Intl.Locale(tag).maximize().script === "Hant" ? "zh-Hant" : language;
 }
 
 // The page's own words for a tag. Words for "de" apply to "de-AT" too, unless it has its own.
@@ -66,16 +68,17 @@ class Words {
     this.page = tag;
     // What the words themselves are in: the page's language, or English.
     this.tag = isKnown || Object.keys(this.own).length > 0 ? asked : "en";
-    this.plurals = new Intl.PluralRules(this.tag);
-    // Without this, a language that the browser does not know would have the numbers of the browser's own.
-    this.locale = Intl.DateTimeFormat.supportedLocalesOf(asked)[0] ?? "en";
+  }
+  // Without this, a language that the browser does not know would have the numbers of the browser's own.
+  get locale() {
+    return (this.found ??= Intl.NumberFormat.supportedLocalesOf(this.page || "en")[0] ?? "en");
   }
   // A text with its values put in. `n` chooses the plural; it and other numbers are written as the language does.
   text(key, values = {}) {
     let text = this.own[key] ?? this.words[key];
-    const plurals = text === undefined || text === ENGLISH[key] ? ENGLISH_PLURALS : this.plurals;
+    const tag = text === undefined || text === ENGLISH[key] ? "en" : this.tag;
     text ??= ENGLISH[key] ?? "";
-    if (typeof text === "object") text = text[plurals.select(values.n ?? 0)] ?? text.other ?? "";
+    if (typeof text === "object") text = text[(plurals[tag] ??= new Intl.PluralRules(tag)).select(values.n ?? 0)] ?? text.other ?? "";
     const isMixed = RIGHT_TO_LEFT.test(text) || Object.values(values).some((value) => RIGHT_TO_LEFT.test(value));
     return text.replace(/\{(\w+)\}/g, (whole, name) => {
       if (!(name in values)) return whole;
@@ -112,6 +115,7 @@ class Words {
 
 // The words for a language tag, or a promise of them while their file is fetched. Without the file they are English.
 function wordsFor(tag) {
+  if (spoken.has(tag)) return spoken.get(tag);
   const file = fileOf(tag || "en");
   if (FILES[file] && !known.has(file)) {
     const fetched = import(SERVER + FILES[file]).then(
@@ -120,8 +124,8 @@ function wordsFor(tag) {
     );
     known.set(file, fetched);
   }
-  const words = known.get(file);
-  if (words instanceof Promise) return words.then(() => new Words(tag));
-  if (!spoken.has(tag)) spoken.set(tag, new Words(tag));
+  const held = known.get(file);
+  if (held instanceof Promise) return held.then(() => (known.has(file) ? wordsFor(tag) : new Words(tag)));
+  spoken.set(tag, new Words(tag));
   return spoken.get(tag);
 }
