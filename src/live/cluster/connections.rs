@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::join_all;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
-use redis::{Client, Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult, ServerError, Value};
+use redis::{Client, Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult, Value};
 use tokio::time::{Instant, timeout};
 
 use super::lookup::{ASK_LIMIT, Cluster};
 use super::nodes::{At, OwnSlots};
+use super::redirects::{Leads, leads};
 use crate::live::LiveError;
 use crate::live::buckets::{BUCKETS, Bucket};
 use crate::live::groups::by_place;
@@ -18,50 +19,6 @@ use crate::live::groups::by_place;
 const REDIRECTS_LIMIT: usize = 3;
 /// Sent on more often: nodes do not agree. Nothing of it ran.
 const NODES_DISAGREE: &[u8] = b"-TRYAGAIN nodes send the call to and fro\r\n";
-
-/// What a reply of a node means for the call that it answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Leads {
-    /// It is an answer, or an error that another node would give as well.
-    Nowhere,
-    /// It did not run: another node has the bucket.
-    To(At),
-    /// It did not run. This node has those of the bucket's keys that the answering one has handed over.
-    AskedTo(At),
-    /// It did not run: the nodes do not serve the bucket now, or have another owner for it.
-    Astray,
-}
-
-/// Reads a reply. `from`: the node that sent it.
-fn leads(reply: &Value, from: &At) -> Leads {
-    let Value::ServerError(error) = reply else {
-        return Leads::Nowhere;
-    };
-    let to = || error.details().and_then(|text| place(text, from));
-    match ServerError::code(error) {
-        "MOVED" => to().map_or(Leads::Astray, Leads::To),
-        "ASK" => to().map_or(Leads::Astray, Leads::AskedTo),
-        "CLUSTERDOWN" | "READONLY" | "MASTERDOWN" | "LOADING" => Leads::Astray,
-        // TRYAGAIN: keys of a call are on both sides of a move. It ends soon, and until then nothing else helps.
-        _ => Leads::Nowhere,
-    }
-}
-
-/// The node in `<slot> <host>:<port>`. Without a host, or with `?` for a name that was not announced, it is that of the
-/// node that says so.
-fn place(text: &str, from: &At) -> Option<At> {
-    let (_, address) = text.trim().split_once(' ')?;
-    let (host, port) = address.rsplit_once(':')?;
-    Some(At {
-        host: if matches!(host, "" | "?") {
-            &from.host
-        } else {
-            host
-        }
-        .to_owned(),
-        port: port.parse().ok()?,
-    })
-}
 
 /// Connections to the nodes, one to each. The runtime that first uses one drives it.
 pub struct NodeConnections {
@@ -99,11 +56,8 @@ impl NodeConnections {
     /// # Errors
     /// When nobody knows it, or it cannot be reached.
     pub async fn known(self: &Arc<Self>, bucket: Bucket) -> Result<BucketConnection, LiveError> {
-        let owner = match self.cluster.known_owner(bucket) {
-            Some(owner) => owner,
-            None => self.cluster.owner(bucket).await?,
-        };
-        self.connection(bucket, &owner.at).await
+        let at = self.known_at(bucket).await?;
+        self.connection(bucket, &at).await
     }
 
     /// A connection to the node that has this bucket, as nodes said within the last second.
@@ -113,6 +67,13 @@ impl NodeConnections {
     pub async fn current(self: &Arc<Self>, bucket: Bucket) -> Result<BucketConnection, LiveError> {
         let owner = self.cluster.owner(bucket).await?;
         self.connection(bucket, &owner.at).await
+    }
+
+    async fn known_at(&self, bucket: Bucket) -> Result<At, LiveError> {
+        match self.cluster.known_owner(bucket) {
+            Some(owner) => Ok(owner.at),
+            None => self.cluster.owner(bucket).await.map(|owner| owner.at),
+        }
     }
 
     async fn connection(self: &Arc<Self>, bucket: Bucket, at: &At) -> Result<BucketConnection, LiveError> {
@@ -135,12 +96,8 @@ impl NodeConnections {
         let mut of_nodes: HashMap<At, Vec<usize>> = HashMap::new();
         let mut nodes = Vec::new();
         for (place, bucket) in buckets.iter().enumerate() {
-            let owner = match self.cluster.known_owner(*bucket) {
-                Some(owner) => Ok(owner),
-                None => self.cluster.owner(*bucket).await,
-            };
-            match owner {
-                Ok(owner) => of_nodes.entry(owner.at).or_default().push(place),
+            match self.known_at(*bucket).await {
+                Ok(at) => of_nodes.entry(at).or_default().push(place),
                 Err(error) => nodes.push((Err(error), vec![place])),
             }
         }
@@ -267,7 +224,7 @@ pub struct BucketCalls {
     pub commands: Vec<Cmd>,
 }
 
-/// Calls of keys that one node should have. Nothing is sent on.
+/// Calls of keys that one node should have. As a connection it sends nothing on.
 pub struct NodeConnection {
     connections: Arc<NodeConnections>,
     open: Open,
@@ -306,12 +263,8 @@ impl NodeConnection {
                 if replies.iter().all(is_answer) {
                     return Ok(replies);
                 }
-                let mut pipeline = Pipeline::with_capacity(commands.len());
-                for command in commands {
-                    pipeline.add_command(command.clone());
-                }
                 connection
-                    .follow(&pipeline, replies)
+                    .follow(&pipeline_of(commands), replies)
                     .await
                     .map_err(LiveError::from)
             }
@@ -323,10 +276,8 @@ impl NodeConnection {
 impl ConnectionLike for NodeConnection {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
         Box::pin(async move {
-            let mut pipeline = Pipeline::with_capacity(1);
-            pipeline.add_command(cmd.clone());
-            let mut replies = self.req_packed_commands(&pipeline, 0, 1).await?;
-            replies.pop().unwrap_or(Value::Nil).extract_error()
+            let replies = self.req_packed_commands(&pipeline_of([cmd]), 0, 1).await?;
+            only(replies)
         })
     }
 
@@ -345,6 +296,19 @@ impl ConnectionLike for NodeConnection {
     fn get_db(&self) -> i64 {
         0
     }
+}
+
+fn pipeline_of<'c>(commands: impl IntoIterator<Item = &'c Cmd>) -> Pipeline {
+    let mut pipeline = Pipeline::new();
+    for command in commands {
+        pipeline.add_command(command.clone());
+    }
+    pipeline
+}
+
+/// The reply to a pipeline of one command.
+fn only(mut replies: Vec<Value>) -> RedisResult<Value> {
+    replies.pop().unwrap_or(Value::Nil).extract_error()
 }
 
 /// Calls of the keys of one bucket. What a node did not run is sent to the one that has the bucket; what may have run is
@@ -404,12 +368,9 @@ impl BucketConnection {
             if let Some((at, places)) = moved {
                 self.connections.cluster.moved(self.bucket, at.clone());
                 self.open(&at).await?;
-                let mut again = Pipeline::with_capacity(places.len());
-                for (place, command) in pipeline.cmd_iter().enumerate() {
-                    if places.contains(&place) {
-                        again.add_command(command.clone());
-                    }
-                }
+                let commands = pipeline.cmd_iter().enumerate();
+                let again = commands.filter(|(place, _)| places.contains(place));
+                let again = pipeline_of(again.map(|(_, command)| command));
                 let answers = self.send(&again, 0, places.len()).await?;
                 for (place, answer) in places.into_iter().zip(answers) {
                     replies[place] = answer;
@@ -429,9 +390,7 @@ impl BucketConnection {
     async fn ask(&self, at: &At, command: &Cmd) -> RedisResult<Value> {
         let mut there = self.clone();
         there.open(at).await?;
-        let mut pipeline = Pipeline::with_capacity(2);
-        pipeline.add_command(redis::cmd("ASKING"));
-        pipeline.add_command(command.clone());
+        let pipeline = pipeline_of([&redis::cmd("ASKING"), command]);
         let mut replies = there.send(&pipeline, 0, 2).await?;
         Ok(replies.pop().unwrap_or(Value::Nil))
     }
@@ -440,10 +399,8 @@ impl BucketConnection {
 impl ConnectionLike for BucketConnection {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
         Box::pin(async move {
-            let mut pipeline = Pipeline::with_capacity(1);
-            pipeline.add_command(cmd.clone());
-            let mut replies = self.call(&pipeline, 1).await?;
-            replies.pop().unwrap_or(Value::Nil).extract_error()
+            let replies = self.call(&pipeline_of([cmd]), 1).await?;
+            only(replies)
         })
     }
 
@@ -465,57 +422,5 @@ impl ConnectionLike for BucketConnection {
 
     fn get_db(&self) -> i64 {
         0
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(host: &str, port: u16) -> At {
-        let host = host.to_owned();
-        At { host, port }
-    }
-
-    #[test]
-    fn each_reply_says_whether_the_call_ran_and_where_it_belongs() {
-        let from = at("10.0.0.1", 7000);
-        let said = |line: &str| {
-            leads(
-                &redis::parse_redis_value(line.as_bytes()).expect("a reply"),
-                &from,
-            )
-        };
-        for (line, meant) in [
-            ("-MOVED 125 10.0.0.2:7001\r\n", Leads::To(at("10.0.0.2", 7001))),
-            ("-MOVED 125 ::1:7001\r\n", Leads::To(at("::1", 7001))),
-            ("-MOVED 125 :7001\r\n", Leads::To(at("10.0.0.1", 7001))),
-            ("-MOVED 125 ?:7001\r\n", Leads::To(at("10.0.0.1", 7001))),
-            ("-MOVED 125\r\n", Leads::Astray),
-            ("-ASK 125 10.0.0.2:7001\r\n", Leads::AskedTo(at("10.0.0.2", 7001))),
-            ("-CLUSTERDOWN The cluster is down\r\n", Leads::Astray),
-            (
-                "-READONLY You can't write against a read only replica.\r\n",
-                Leads::Astray,
-            ),
-            (
-                "-LOADING Redis is loading the dataset in memory\r\n",
-                Leads::Astray,
-            ),
-            ("-MASTERDOWN AnyConnection with MASTER is down\r\n", Leads::Astray),
-            (
-                "-TRYAGAIN Multiple keys request during rehashing of slot\r\n",
-                Leads::Nowhere,
-            ),
-            ("-NOSCRIPT No matching script.\r\n", Leads::Nowhere),
-            (
-                "-CROSSSLOT Keys in request don't hash to the same slot\r\n",
-                Leads::Nowhere,
-            ),
-            ("-ERR something else\r\n", Leads::Nowhere),
-            ("$5\r\nMOVED\r\n", Leads::Nowhere),
-        ] {
-            assert_eq!(said(line), meant, "{line}");
-        }
     }
 }
