@@ -51,6 +51,24 @@ test("an empty ballot is not sent: the field gets the focus, and Enter there ask
   assert.deepEqual(page.errors, []);
 });
 
+test("an element makes the field for a ballot when it first shows something that takes one, in the element's language", async () => {
+  const plain = await tally.newPoll({ title: "Without ballots?" });
+  const byBallot = await tally.newPoll({ title: "By ballot?", by_ballot: true });
+  const page = await person();
+  await page.goto(hostElements("made-late", `<div lang="de"><tally-poll poll="${plain.id}"></tally-poll></div>`));
+  const element = page.locator("tally-poll");
+  const parts = () => element.evaluate((one) => [...one.shadowRoot.children].map((part) => [part.getAttribute("part") ?? part.className, part.lang]));
+  await choice(page, "Soup").waitFor();
+  assert.deepEqual(await parts(), [["title", "de"], ["choices", "de"], ["foot", "de"]]);
+  await element.evaluate((one, id) => one.setAttribute("poll", id), byBallot.id);
+  await page.getByLabel("Dein Stimmcode").waitFor();
+  assert.deepEqual(await parts(), [["title", "de"], ["ballot", "de"], ["choices", "de"], ["sure", "de"], ["foot", "de"]]);
+  await element.evaluate((one, id) => one.setAttribute("poll", id), plain.id);
+  await page.getByText("Without ballots?").waitFor();
+  await page.getByLabel("Dein Stimmcode").waitFor({ state: "hidden" });
+  assert.deepEqual(page.errors, []);
+});
+
 test("Enter in the field before a choice is marked asks for one", async () => {
   const { ballots, page } = await board("enter");
   await field(page).fill(ballots[0]);

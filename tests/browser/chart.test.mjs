@@ -65,3 +65,24 @@ test("a poll's chart tells each choice's change, and its script comes only to pa
   await plain.page.getByText("67%").waitFor();
   assert.deepEqual(plain.loaded, ["/embed.js"]);
 });
+
+test("a chart whose script does not come says so to the page, and the next chart asks for it again", async () => {
+  const poll = await tally.newPoll({ title: "Cut off?" });
+  const page = await person();
+  let isCut = true;
+  await page.route("**/assets/chart-*.js", (route) => (isCut ? route.abort() : route.continue()));
+  await page.addInitScript(() => document.addEventListener("tally-error", ({ detail }) => (globalThis.heard = detail)));
+  await page.goto(hostElements("cut-off", `<tally-history poll="${poll.id}">The chart follows.</tally-history>`));
+  await page.waitForFunction(() => globalThis.heard !== undefined);
+  const heard = await page.evaluate(() => globalThis.heard);
+  assert.equal(heard.problem, null);
+  assert.match(heard.message, /chart/);
+  await page.getByText("The chart follows.").waitFor();
+  isCut = false;
+  await page.evaluate((id) => {
+    const next = document.createElement("tally-history");
+    next.setAttribute("poll", id);
+    document.body.append(next);
+  }, poll.id);
+  await says(page, "Over the last day. Soup: from 0 to 0; Salad: from 0 to 0.");
+});

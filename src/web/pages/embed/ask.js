@@ -11,7 +11,6 @@ const RETRY_LEAST_MS = 1000;
 const RETRY_MOST_MS = 30_000;
 const OTHERS_EVERY_MS = 10_000; // for what is beyond the limits of a stream
 const HISTORY_EVERY_MS = 60_000;
-const HISTORY_SOON_MS = 5000; // while there is no history yet
 const SECOND_MS = 1000;
 const MINUTE_MS = 60 * SECOND_MS;
 const HOUR_MS = 60 * MINUTE_MS;

@@ -26,6 +26,8 @@ class Ballot {
     this.sure.addEventListener("keydown", (event) => event.key === "Escape" && this.close());
     this.cancel.addEventListener("click", () => this.close());
     this.vote.addEventListener("click", () => this.spend());
+    element.place(this.label, this.sure);
+    this.learned(element.words);
   }
   learned(words) {
     this.text.textContent = words.text("ballot");
@@ -43,9 +45,6 @@ class Ballot {
   clear() {
     this.offer(false);
     this.input.value = "";
-  }
-  isMarked(button) {
-    return this.choice?.button === button;
   }
   // Asks whether the marked choice shall have the ballot, if there is one. The server reads capitals, dashes and blanks
   // as they are meant. Returns whether it asks.

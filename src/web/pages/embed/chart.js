@@ -1,4 +1,5 @@
-// Draws a chart of counts, for <tally-history>.
+// <tally-history>: reads and draws a chart of counts. embed.js fetches this file when the first of these elements appears.
+const HISTORY_SOON_MS = 5000; // while there is no history yet
 const SPANS_MS = { hour: 3_600_000, day: 86_400_000 };
 const STARTS_MS = { hour: 300_000, day: 3_600_000 }; // a history begins with a full span: up to this much earlier
 const MINUTE_MS = 60_000;
@@ -6,7 +7,7 @@ const BEFORE_SHARE = 0.1; // of a count, from before its history
 const LINES_LIMIT = 5; // choices in a history
 
 // Over the look of all elements.
-export const look = new CSSStyleSheet();
+const look = new CSSStyleSheet();
 look.replaceSync(`
 svg.chart { display: block; width: 100%; height: 9em; overflow: visible; }
 svg.chart polyline { fill: none; stroke: var(--edge); stroke-width: 2; vector-effect: non-scaling-stroke; stroke-linejoin: round; }
@@ -46,7 +47,7 @@ function pointsOf({ count, total, spans }, from, asOf, until) {
 
 // What an element shows of an item or a poll, and of its history. `at` is the time by the server's clock, as far as the
 // page knows it. Null: there is nothing to draw yet.
-export function draw(now, history, at, words, { make, shape }) {
+function draw(now, history, at, words, { make, shape }) {
   const { over } = history;
   const since = Date.parse(history.since);
   const lines = (linesOf(now, history) ?? []).filter((line) => line.count !== null).sort((a, b) => b.count - a.count).slice(0, LINES_LIMIT);
@@ -82,4 +83,45 @@ export function draw(now, history, at, words, { make, shape }) {
     legend.append(one);
   });
   return [svg, ends, legend];
+}
+
+// Returns the methods of <tally-history>.
+export function methods({ ask, clock, historyEveryMs, make, pathOf, shape, sheet, speakAs, whyNoReference }) {
+  return {
+    isDrawn: false,
+    changed(name) {
+      // A chart of something else is no answer. Over another time it is, until the next one comes.
+      if (name !== "over" && this.isDrawn) {
+        this.isDrawn = false;
+        this.root.replaceChildren(document.createElement("slot"));
+      }
+      if (this.isConnected && this.words) this.read();
+    },
+    again(delay) {
+      clearTimeout(this.timer);
+      this.timer = setTimeout(() => this.read(), delay);
+    },
+    async read() {
+      this.again(historyEveryMs);
+      const [kind, reference] = this.hasAttribute("poll") ? ["polls", this.getAttribute("poll")] : ["items", this.getAttribute("item")];
+      if (document.hidden || !reference) return;
+      const why = whyNoReference(kind.slice(0, -1), reference);
+      if (why) return this.unavailable(new Error(why));
+      const over = this.getAttribute("over") === "hour" ? "hour" : "day";
+      const asked = (this.asked = Symbol("read"));
+      try {
+        const [now, history] = await Promise.all([ask("GET", pathOf(kind, reference)), ask("GET", pathOf(kind, reference, "/history", { over }))]);
+        if (asked !== this.asked || !this.isConnected) return;
+        const drawn = draw(now, history, clock.now(), this.words, { make, shape });
+        if (!drawn) return this.again(HISTORY_SOON_MS);
+        this.isDrawn = true;
+        this.root.adoptedStyleSheets = [sheet, look];
+        this.root.replaceChildren(...drawn);
+        speakAs(this.root, this.words);
+      } catch (error) {
+        // The next request may succeed.
+        if (!this.isDrawn) this.unavailable(error);
+      }
+    },
+  };
 }

@@ -1,5 +1,17 @@
-// What <tally-reactions> does is in a file of its own, which is fetched when the first of them appears.
-let fetched = null;
+// What some elements do is in a file of its own, which is fetched when the first of them appears.
+const fetched = new Map();
+async function fetchMethods(element, file) {
+  const kit = { ask, cast, choose, clock, historyEveryMs: HISTORY_EVERY_MS, make, pathOf, setPressed, shape, sheet, speakAs, watch, whyNoReference };
+  const fetching = fetched.get(file) ?? import(SERVER + file).then(({ methods }) => Object.assign(element.prototype, methods(kit)));
+  fetched.set(file, fetching);
+  try {
+    await fetching;
+  } catch (error) {
+    fetched.delete(file); // the next element tries again
+    throw error;
+  }
+}
+
 class Reactions extends Voting {
   static kind = ""; // it watches by itself: several items, or a poll
   static observedAttributes = ["to", "emoji", "poll"];
@@ -12,11 +24,8 @@ class Reactions extends Voting {
   clear() {}
   async learned() {
     try {
-      const kit = { cast, choose, make, setPressed, watch, whyNoReference };
-      fetched ??= import(SERVER + "/assets/reactions.js").then((file) => Object.assign(Reactions.prototype, file.reactions(kit)));
-      await fetched;
+      await fetchMethods(Reactions, "/assets/reactions.js");
     } catch (error) {
-      fetched = null; // the next element tries again
       return this.unavailable(error);
     }
     this.follow();

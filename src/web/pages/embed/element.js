@@ -169,6 +169,17 @@ class Voting extends Watching {
     super.disconnectedCallback();
     clock.leave(this);
   }
+  // Most elements never need a ballot's field, so it is made for the first ballot.
+  offerBallot(isOffered) {
+    if (isOffered && !this.ballot) {
+      this.ballot = new Ballot(this);
+      speakAs(this.root, this.words);
+    }
+    this.ballot?.offer(isOffered);
+  }
+  isMarked(button) {
+    return this.ballot?.choice?.button === button;
+  }
   say(text, isBad = false, isLong = isBad) {
     clearTimeout(this.#fading);
     this.message.textContent = text;

@@ -99,13 +99,13 @@ const mark = (path) => {
   svg.append(shape("path", { d: path }));
   return svg;
 };
-const UP = "M3 10l5-5 5 5";
-const DOWN = "M3 6l5 5 5-5";
-const CHECK = "M3 8.5l3.5 3.5L13 4.5";
+const UP = mark("M3 10l5-5 5 5");
+const DOWN = mark("M3 6l5 5 5-5");
+const CHECK = mark("M3 8.5l3.5 3.5L13 4.5");
 // A mark in whose place the page may put its own: <svg slot="up">.
-const ownMark = (name, path) => {
+const ownMark = (name, mark) => {
   const slot = make("slot", null, { name });
-  slot.append(mark(path));
+  slot.append(mark.cloneNode(true));
   return slot;
 };
 // What shows whether a choice is chosen. A slot takes what it shows once, so each choice has a copy of the page's own.
@@ -114,7 +114,7 @@ const marker = (element) => {
   const own = element.querySelector(':scope > [slot="check"]')?.cloneNode(true);
   own?.removeAttribute("slot");
   box.setAttribute("aria-hidden", "true");
-  box.append(own ?? mark(CHECK));
+  box.append(own ?? CHECK.cloneNode(true));
   return box;
 };
 // A page styles what is pressed by ::part(up pressed), ::part(choice pressed).
@@ -133,6 +133,8 @@ const foot = () => {
 // Our words may be in another language than the page: English, where the page's language has no words here. Names are
 // the page's.
 const speakAs = (root, { tag, page }) => {
-  for (const one of root.children) if (one.localName !== "slot") one.lang = tag;
-  for (const one of root.querySelectorAll("[dir=auto]")) one.lang = page;
+  // A language that is set again has all below it styled again.
+  const speak = (one, tag) => one.getAttribute("lang") === tag || (one.lang = tag);
+  for (const one of root.children) if (one.localName !== "slot") speak(one, tag);
+  for (const one of root.querySelectorAll("[dir=auto]")) speak(one, page);
 };

@@ -5,14 +5,17 @@ class Poll extends Voting {
   rows = new Map();
   build() {
     this.heading = make("h3", "title", { dir: "auto", hidden: true });
-    this.ballot = new Ballot(this);
     this.list = make("ul", "choices");
     this.list.setAttribute("role", "list");
     Object.assign(this, foot());
-    this.root.append(this.heading, this.ballot.label, this.list, this.ballot.sure, this.foot);
+    this.root.append(this.heading, this.list, this.foot);
+  }
+  place(field, question) {
+    this.list.before(field);
+    this.list.after(question);
   }
   label() {
-    this.ballot.learned(this.words);
+    this.ballot?.learned(this.words);
   }
   row(choice) {
     const button = make("button", "choice", { type: "button" });
@@ -40,7 +43,7 @@ class Poll extends Voting {
     this.list.replaceChildren();
     this.heading.textContent = this.note.textContent = "";
     this.heading.hidden = true;
-    this.ballot.clear();
+    this.ballot?.clear();
     this.noteTimes(null);
   }
   render(poll) {
@@ -91,7 +94,7 @@ class Poll extends Voting {
     const { shown: poll, words } = this;
     this.noteTimes(poll);
     const isOpen = this.state === "open";
-    this.ballot.offer(poll.by_ballot && isOpen);
+    this.offerBallot(poll.by_ballot && isOpen);
     const isOfSeveral = poll.max_choices !== 1;
     const notes = [];
     const note = (key, values) => notes.push(words.text(key, values));
@@ -104,7 +107,7 @@ class Poll extends Voting {
     for (const { button } of this.rows.values()) button.setAttribute("aria-disabled", String(!isOpen));
   }
   press() {
-    for (const [item, { button }] of this.rows) setPressed(button, this.held.has(item) || this.ballot.isMarked(button));
+    for (const [item, { button }] of this.rows) setPressed(button, this.held.has(item) || this.isMarked(button));
   }
   hold(votes) {
     const ids = new Set(votes.map((vote) => vote.item_id));

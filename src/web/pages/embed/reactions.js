@@ -12,7 +12,7 @@ sheet.replaceSync(`
 `);
 
 // Returns the methods of <tally-reactions>.
-export function reactions({ cast, choose, make, setPressed, watch, whyNoReference }) {
+export function methods({ cast, choose, make, setPressed, watch, whyNoReference }) {
   // One emoji. That of an item is watched as an element is.
   class Chip {
     wantsHeld = true;

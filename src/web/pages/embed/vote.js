@@ -17,21 +17,23 @@ class Vote extends Voting {
     const count = make("span");
     count.append(this.count, this.unit);
     this.buttons.append(this.up, count, this.down);
-    this.ballot = new Ballot(this);
     const box = make("div", "box");
-    box.append(this.name, this.buttons, this.ballot.label, this.ballot.sure);
+    box.append(this.name, this.buttons);
     Object.assign(this, foot());
     this.root.append(box, this.foot);
     this.press();
   }
+  place(field, question) {
+    this.buttons.after(field, question);
+  }
   label() {
-    this.ballot.learned(this.words);
+    this.ballot?.learned(this.words);
     this.up.setAttribute("aria-label", this.words.text("voteUp"));
     this.down.setAttribute("aria-label", this.words.text("voteDown"));
   }
   press() {
     for (const [button, value] of [[this.up, 1], [this.down, -1]]) {
-      setPressed(button, this.value === value || this.ballot.isMarked(button));
+      setPressed(button, this.value === value || this.isMarked(button));
       // On a full item a vote can still be changed.
       button.setAttribute("aria-disabled", String(!this.shown || this.state !== "open" || (this.hasAttribute("full") && this.value === 0)));
     }
@@ -41,7 +43,7 @@ class Vote extends Voting {
     this.value = 0;
     for (const part of [this.name, this.unit, this.note]) part.textContent = "";
     this.count.textContent = "–";
-    this.ballot.clear();
+    this.ballot?.clear();
     this.noteTimes(null);
     this.press();
   }
@@ -64,7 +66,7 @@ class Vote extends Voting {
     const { shown: item, words } = this;
     const taken = item.up_count + item.down_count;
     this.noteTimes(item, item.max_votes !== undefined && taken >= item.max_votes);
-    this.ballot.offer(Boolean(item.by_ballot) && this.state === "open");
+    this.offerBallot(Boolean(item.by_ballot) && this.state === "open");
     const places = item.max_votes === undefined ? "" : words.text("places", { taken, n: item.max_votes });
     this.note.textContent = words.sentences([this.timeNote(item), places].filter(Boolean));
     this.press();
