@@ -33,6 +33,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
+use super::scripts::typed;
 use super::{Keys, LiveError};
 use crate::domain::{Count, ItemId, RedisTime, Revision};
 
@@ -189,7 +190,5 @@ pub(super) fn read_values(keys: &Keys, items: &[&ItemId]) -> Cmd {
 /// # Errors
 /// When Redis refuses to read them.
 pub(super) fn values(reply: Value) -> Result<Vec<Option<Vec<u8>>>, LiveError> {
-    let reply = reply.extract_error()?;
-    let values = redis::from_redis_value(reply).map_err(redis::RedisError::from)?;
-    Ok(values)
+    typed(reply)
 }

@@ -51,7 +51,7 @@ pub enum LiveError {
     #[error("the Redis at {0}, which Sentinels in REDIS_URL name as the primary, says that it is none")]
     NotThePrimary(String),
     /// Connections lead to another Redis than the one that Sentinels, or the nodes of a Cluster, name.
-    #[error("the Sentinels or nodes in REDIS_URL name another Redis as the primary")]
+    #[error("another Redis has these keys now, as the Sentinels or nodes in REDIS_URL say")]
     PrimaryMoved,
     #[error(
         "at {0} is no node of a Redis Cluster, as REDIS_URL says: write redis:// to use that Redis, or \

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use redis::aio::ConnectionLike;
-use redis::{Cmd, FromRedisValue, Pipeline, ToRedisArgs, Value, from_redis_value};
+use redis::{Cmd, FromRedisValue, Pipeline, RedisError, ToRedisArgs, Value, from_redis_value};
 
 use super::buckets::Bucket;
 use super::groups::Group;
@@ -339,6 +339,12 @@ pub(super) async fn send(
             reply: Value::Array(replies),
         })
     }
+}
+
+/// A reply of [`send`], unless it is an error.
+pub(super) fn typed<Reply: FromRedisValue>(reply: Value) -> Result<Reply, LiveError> {
+    let reply = reply.extract_error()?;
+    Ok(from_redis_value(reply).map_err(RedisError::from)?)
 }
 
 fn is_unknown_script(reply: &Value) -> bool {

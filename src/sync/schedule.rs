@@ -229,7 +229,7 @@ fn note(worker: &Worker, passed: &Result<FlushReport, SyncError>) {
     }
     if let Err(error) = passed {
         metrics::counter!(name::JOB_FAILURES, "job_name" => "flush").increment(1);
-        trouble!(warn, %error; "nothing can be flushed; trying again at each tick");
+        trouble!(warn, %error; "a flush failed; trying again at each tick");
     }
 }
 

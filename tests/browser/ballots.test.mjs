@@ -69,6 +69,20 @@ test("an element makes the field for a ballot when it first shows something that
   assert.deepEqual(page.errors, []);
 });
 
+test("a poll that closes while it asks takes the question away, and the choice keeps the focus", async () => {
+  const { ballots, page } = await board("closing", { closes_at: new Date(Date.now() + 8000).toISOString() });
+  await field(page).fill(ballots[0]);
+  await choice(page, "Soup").click();
+  await question(page).waitFor();
+  await eventually(() => hasFocus(question(page)));
+  await page.locator("tally-poll[closed]").waitFor();
+  await question(page).waitFor({ state: "hidden" });
+  await field(page).waitFor({ state: "hidden" });
+  await isReleased(choice(page, "Soup"));
+  await eventually(() => hasFocus(choice(page, "Soup")));
+  assert.deepEqual([page.votes, page.errors], [[], []]);
+});
+
 test("Enter in the field before a choice is marked asks for one", async () => {
   const { ballots, page } = await board("enter");
   await field(page).fill(ballots[0]);

@@ -1,7 +1,7 @@
 // The chart of <tally-history>: what it draws of votes that a worker has summed, and of those that it has not.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { close, eventually, hostElements, open, person, tally } from "./harness.mjs";
+import { close, eventually, hostElements, open, person, promised, tally } from "./harness.mjs";
 
 before(open);
 after(close);
@@ -85,4 +85,32 @@ test("a chart whose script does not come says so to the page, and the next chart
     document.body.append(next);
   }, poll.id);
   await says(page, "Over the last day. Soup: from 0 to 0; Salad: from 0 to 0.");
+});
+
+test("a chart that is asked for while its element shows something else, or nothing, is not drawn", async () => {
+  const poll = await tally.newPoll({ title: "Left?" });
+  const page = await person();
+  let [asked, released] = [];
+  await page.route("**/history?*", async (route) => {
+    asked.resolve();
+    await released.promise;
+    await route.continue();
+  });
+  await page.addInitScript(() => {
+    globalThis.heard = [];
+    document.addEventListener("tally-error", ({ detail }) => heard.push(detail.message));
+  });
+  for (const [change, errors] of [[(one) => one.removeAttribute("poll"), 0], [(one) => one.setAttribute("poll", "nonsense"), 1]]) {
+    [asked, released] = [promised(), promised()];
+    await page.goto(hostElements("left", `<tally-history poll="${poll.id}">Nothing to draw.</tally-history>`));
+    await asked.promise;
+    await page.locator("tally-history").evaluate(change);
+    const answered = page.waitForResponse((answer) => answer.url().includes("/history?"));
+    released.resolve();
+    await (await answered).finished();
+    await page.evaluate(() => new Promise((resume) => requestAnimationFrame(() => requestAnimationFrame(resume))));
+    assert.equal(await page.getByRole("img").count(), 0);
+    await page.getByText("Nothing to draw.").waitFor();
+    assert.equal((await page.evaluate(() => heard)).length, errors);
+  }
 });

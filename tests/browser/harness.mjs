@@ -23,6 +23,13 @@ const ports = {};
 const hosted = new Map();
 const servers = new Set();
 
+// A promise, and what keeps it.
+export function promised() {
+  let resolve;
+  const promise = new Promise((keep) => (resolve = keep));
+  return { promise, resolve };
+}
+
 export async function eventually(check) {
   const end = Date.now() + WAIT_MS;
   for (;;) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use redis::{Cmd, RedisError, Value};
+use redis::{Cmd, Value};
 
 use super::{Counters, Scan};
 use crate::domain::{ItemId, RedisTime, Revision};
@@ -59,7 +59,7 @@ impl Counters {
         let mut connection = self.redis.get(group.bucket).await?;
         let mut replies = scripts::send(&mut connection, commands.into_iter()).await?;
         let time = replies.pop().unwrap_or(Value::Nil);
-        let (seconds, micros): (i64, i64) = redis::from_redis_value(time).map_err(RedisError::from)?;
+        let (seconds, micros): (i64, i64) = scripts::typed(time)?;
         let now = RedisTime::from_time_reply(seconds, micros);
         let mut counters = Vec::with_capacity(items.len());
         for (items, reply) in items.chunks(READ_LIMIT_KEYS).zip(replies) {

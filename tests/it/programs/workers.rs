@@ -85,7 +85,8 @@ async fn audit_with_repair_repairs_what_is_wrong() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_worker_flushes_at_sigterm_and_exits_with_0() {
     let stores = Stores::start().await;
-    let (_server, base) = start_server(&stores, "server").await;
+    // All votes make live counts: what is cold is saved by each roll-up.
+    let (_server, base) = start_server_with(&stores, "server", &[("TALLY_SEED_ALL", "true")]).await;
     // Its flushes are an hour apart, so only its last flush can have saved the counts.
     let worker = start_worker(&stores, "worker", &[("TALLY_FLUSH_EVERY", "1h")]);
     worker.wait_for_line("syncing").await;

@@ -281,3 +281,39 @@ async fn the_votes_of_some_time_are_found_also_where_an_import_or_a_gap_of_ids_h
     }
     assert!(found_any > 0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_voters_of_a_day_are_those_of_its_local_date_also_where_clocks_are_changed_at_midnight() {
+    let tally = Tally::start().await;
+    tally.item("x").await;
+    // In Havana and on the Azores, 00:30 comes twice on one of these days; in Santiago, 00:30 never comes.
+    sqlx::raw_sql(
+        "insert into vote (item_id, voter_id, created_at)
+         select 1, 'voter ' || row_number() over (), at
+         from unnest(array[timestamptz '2020-10-24', '2020-10-31', '2020-09-05']) as first,
+              generate_series(first, first + interval '3 days', interval '20 minutes') as at",
+    )
+    .execute(&tally.pool)
+    .await
+    .expect("the owner may");
+    for zone in [
+        "UTC",
+        "America/Havana",
+        "Atlantic/Azores",
+        "America/Santiago",
+        "Europe/Berlin",
+        "Australia/Lord_Howe",
+    ] {
+        let (days, different): (i64, i64) = sqlx::query_as(
+            "select count(*), count(*) filter (where given.voters is distinct from coalesce(model.voters, 0))
+             from report.voters_by_day_in($1, '2020-09-01', '2020-11-05') as given
+             left join (select (created_at at time zone $1)::date as day, count(distinct voter_id) as voters
+                        from vote group by 1) as model on model.day = given.day",
+        )
+        .bind(zone)
+        .fetch_one(&tally.pool)
+        .await
+        .expect("Postgres answers");
+        assert_eq!((days, different), (66, 0), "{zone}");
+    }
+}

@@ -39,6 +39,8 @@ class Ballot {
   offer(isOffered) {
     this.label.hidden = !isOffered;
     if (isOffered) return;
+    // It closes by time, perhaps while it is asking.
+    if (this.sure.contains(this.element.root.activeElement)) this.close();
     this.choice = null;
     this.sure.hidden = true;
   }

@@ -103,12 +103,12 @@ export function methods({ ask, clock, historyEveryMs, make, pathOf, shape, sheet
     },
     async read() {
       this.again(historyEveryMs);
+      const asked = (this.asked = Symbol("read")); // an earlier answer is of something else
       const [kind, reference] = this.hasAttribute("poll") ? ["polls", this.getAttribute("poll")] : ["items", this.getAttribute("item")];
       if (document.hidden || !reference) return;
       const why = whyNoReference(kind.slice(0, -1), reference);
       if (why) return this.unavailable(new Error(why));
       const over = this.getAttribute("over") === "hour" ? "hour" : "day";
-      const asked = (this.asked = Symbol("read"));
       try {
         const [now, history] = await Promise.all([ask("GET", pathOf(kind, reference)), ask("GET", pathOf(kind, reference, "/history", { over }))]);
         if (asked !== this.asked || !this.isConnected) return;
@@ -120,7 +120,7 @@ export function methods({ ask, clock, historyEveryMs, make, pathOf, shape, sheet
         speakAs(this.root, this.words);
       } catch (error) {
         // The next request may succeed.
-        if (!this.isDrawn) this.unavailable(error);
+        if (asked === this.asked && !this.isDrawn) this.unavailable(error);
       }
     },
   };

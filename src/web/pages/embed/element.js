@@ -2,6 +2,7 @@
 // the language changes or the host page sets words of its own.
 class Speaking extends HTMLElement {
   words = null;
+  tag = null; // the language whose words were asked for last
   #asked = null;
   constructor() {
     super();
@@ -16,7 +17,7 @@ class Speaking extends HTMLElement {
     speaking.delete(this);
   }
   learn() {
-    const tag = tagOf(this);
+    const tag = (this.tag = tagOf(this));
     const asked = (this.#asked = Symbol(tag));
     const use = (words) => {
       if (asked !== this.#asked) return;
@@ -38,7 +39,7 @@ function learnAll() {
   for (const element of speaking) element.learn();
 }
 function learnChanged() {
-  for (const element of speaking) if (element.words?.page !== tagOf(element)) element.learn();
+  for (const element of speaking) if (element.tag !== tagOf(element)) element.learn();
 }
 new MutationObserver(learnChanged).observe(document, { subtree: true, attributeFilter: ["lang"] });
 

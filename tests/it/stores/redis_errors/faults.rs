@@ -198,6 +198,19 @@ async fn while_redis_refuses_votes_are_stored_ready_says_why_and_afterwards_coun
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_refused_command_among_others_that_travel_together_is_named_in_tallys_words() {
+    let mut voting = Voting::start().await;
+    for command in ["TIME", "MGET"] {
+        takes(&mut voting.owner, &format!("ACL SETUSER worker -{command}")).await;
+        let said = voting.tally.worker().flush().await;
+        let said = said.expect_err("it reads no counter").to_string();
+        assert!(said.contains(&format!("(NOPERM {command})")), "{said}");
+        takes(&mut voting.owner, "ACL LOAD").await;
+    }
+    voting.after("NOPERM").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn while_redis_is_busy_or_loads_votes_are_stored_and_afterwards_counts_are_exact() {
     let mut voting = Voting::start().await;
     let mut owner = voting.owner.clone();
@@ -277,7 +290,7 @@ async fn after_a_failed_snapshot_a_server_and_a_worker_each_name_the_cause_and_t
         let said = worker.output();
         let mut lines = said.lines();
         lines
-            .find(|line| line.contains("nothing can be flushed"))
+            .find(|line| line.contains("a flush failed"))
             .map(str::to_owned)
     })
     .await;
