@@ -545,14 +545,14 @@ set enable_sort = off
 begin atomic
     -- A day by itself, between two times: to ask each vote for its local day takes longer than to read it.
     with midnight as (
-        select given.day, given.day at time zone zone as at
+        select given.day::date as day,
+               -- Where clocks go back over midnight, the day has begun before its second midnight.
+               case when (one.at - interval '1 hour') at time zone zone >= given.day then one.at - interval '1 hour' else one.at end as at
         from generate_series(first::timestamp, last::timestamp + interval '1 day', interval '1 day') as given (day)
+        cross join lateral (select given.day at time zone zone as at) as one
     ), given as materialized (
-        -- Where clocks go back over midnight, the day has begun before its second midnight.
-        select midnight.day::date as day, midnight.at - case when one.has_begun then interval '1 hour' else interval '0' end as starts_at,
-               lead(midnight.at - case when one.has_begun then interval '1 hour' else interval '0' end) over (order by midnight.day) as ends_at
+        select midnight.day, midnight.at as starts_at, lead(midnight.at) over (order by midnight.day) as ends_at
         from midnight
-        cross join lateral (select (midnight.at - interval '1 hour') at time zone zone >= midnight.day as has_begun) as one
     )
     select given.day, count(one.voter_id), coalesce(sum(one.total), 0)::bigint,
            coalesce(sum(one.total) filter (where one.voter_id is null), 0)::bigint
@@ -617,27 +617,29 @@ language sql stable
 set jit = off
 set work_mem = '64MB'
 begin atomic
-    select items.item_id, items.item_name, items.poll_id, items.is_hidden,
-           case when since <= interval '1 hour' then date_bin('5 minutes', now() - since, timestamptz 'epoch')
-                when since <= interval '1 day' then date_bin('1 hour', now() - since, timestamptz 'epoch')
-                else date_trunc('day', now() - since, 'UTC') end,
-           one.up_votes, one.down_votes, one.up_votes + one.down_votes, one.up_votes - one.down_votes, one.votes_cast, one.votes_taken_back
+    with since_when as materialized (
+        select case when since <= interval '1 hour' then date_bin('5 minutes', now() - since, timestamptz 'epoch')
+                    when since <= interval '1 day' then date_bin('1 hour', now() - since, timestamptz 'epoch')
+                    else date_trunc('day', now() - since, 'UTC') end as time
+    )
+    select items.item_id, items.item_name, items.poll_id, items.is_hidden, (select time from since_when),
+           one.up_votes, one.down_votes, one.up_votes + one.down_votes, one.up_votes - one.down_votes,
+           one.up_votes + one.down_votes + one.votes_taken_back, one.votes_taken_back
     from (
-        select recent.item_id, sum(recent.up_votes)::bigint as up_votes, sum(recent.down_votes)::bigint as down_votes,
-               sum(recent.votes_cast)::bigint as votes_cast, sum(recent.votes_taken_back)::bigint as votes_taken_back
-        from recent_item_votes as recent
-        where since <= interval '1 day'
-          -- These are all values. The condition lets Postgres use the index.
-          and recent.minutes in (5, 60)
-          and recent.starts_at >= case when since <= interval '1 hour' then date_bin('5 minutes', now() - since, timestamptz 'epoch')
-                                       else date_bin('1 hour', now() - since, timestamptz 'epoch') end
-        group by recent.item_id
-        union all
-        select daily.item_id, sum(daily.up_votes)::bigint, sum(daily.down_votes)::bigint, sum(daily.votes_cast)::bigint, sum(daily.votes_taken_back)::bigint
-        from item_votes_by_day as daily
-        where since > interval '1 day'
-          and daily.day >= (date_trunc('day', now() - since, 'UTC') at time zone 'UTC')::date
-        group by daily.item_id
+        select changed.item_id, sum(changed.ups)::bigint as up_votes, sum(changed.downs)::bigint as down_votes,
+               sum(changed.ups_taken_back + changed.downs_taken_back)::bigint as votes_taken_back
+        from (
+            -- The tables and not item_votes_by_day, which would sum each day by itself first.
+            select recent_change.item_id, recent_change.ups, recent_change.downs, recent_change.ups_taken_back, recent_change.downs_taken_back
+            from recent_change
+            -- These are all values. The condition lets Postgres use the index.
+            where recent_change.minutes in (5, 60) and recent_change.starts_at >= (select time from since_when)
+            union all
+            select day_change.item_id, day_change.ups, day_change.downs, day_change.ups_taken_back, day_change.downs_taken_back
+            from day_change
+            where since > interval '1 day' and day_change.day >= (select (time at time zone 'UTC')::date from since_when)
+        ) as changed
+        group by changed.item_id
     ) as one
     join items on items.item_id = one.item_id
     order by one.up_votes + one.down_votes desc, one.item_id

@@ -1,7 +1,7 @@
 // Votes with ballots, which cannot be changed: nothing is sent before the voter has said so twice.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { close, eventually, faults, focusIsShown, hasFocus, hostElements, isPressed, isReleased, open, person, refused, shows, tally } from "./harness.mjs";
+import { close, eventually, faults, focusIsShown, hasFocus, hostElements, isPressed, isReleased, open, person, promised, refused, shows, tally } from "./harness.mjs";
 
 before(open);
 after(close);
@@ -81,6 +81,94 @@ test("a poll that closes while it asks takes the question away, and the choice k
   await isReleased(choice(page, "Soup"));
   await eventually(() => hasFocus(choice(page, "Soup")));
   assert.deepEqual([page.votes, page.errors], [[], []]);
+});
+
+// Holds the requests that spend ballots. `asked` is kept when one has come, and `release` lets it go on.
+async function heldBack(page) {
+  const [asked, released] = [promised(), promised()];
+  await page.route("**/votes", async (route) => {
+    if (route.request().method() !== "POST") return route.continue();
+    asked.resolve();
+    await released.promise;
+    await route.continue();
+  });
+  return { asked: asked.promise, release: released.resolve };
+}
+
+test("while a ballot is on its way nothing else is asked or marked, and then the next ballot votes for what is pressed next", async () => {
+  const { poll, ballots, page } = await board("on-its-way");
+  await field(page).fill(ballots[0]);
+  await choice(page, "Soup").click();
+  const { asked, release } = await heldBack(page);
+  await question(page).getByRole("button", { name: "Vote", exact: true }).click();
+  await asked;
+  await field(page).press("End");
+  await field(page).pressSequentially("another");
+  await field(page).press("Enter");
+  await choice(page, "Salad").click();
+  assert.equal(await question(page).count(), 0);
+  assert.equal(await field(page).inputValue(), ballots[0]);
+  await isReleased(choice(page, "Salad"));
+  release();
+  await shows(page, "Your vote counts. The ballot is spent.");
+  await isReleased(choice(page, "Soup"));
+  assert.equal(await field(page).inputValue(), "");
+  await field(page).fill(ballots[1]);
+  await choice(page, "Salad").click();
+  await question(page).getByText("Vote for Salad?").waitFor();
+  await question(page).getByRole("button", { name: "Vote", exact: true }).click();
+  await eventually(async () => (await votesOf(poll)).join() === "1,1");
+  assert.deepEqual([page.votes.length, page.errors], [2, []]);
+});
+
+test("an element that shows another item while a ballot is on its way votes on that item, and the outcome disturbs nobody", async () => {
+  const [first, second] = [await tally.newItem({ name: "First", by_ballot: true }), await tally.newItem({ name: "Second", by_ballot: true })];
+  const { ballots: [good] } = await tally.call("POST", `/v1/items/${first}/ballots`, { count: 1 });
+  const page = await person();
+  await page.goto(hostElements("other-item", `<tally-vote item="${first}"></tally-vote>`));
+  for (const ballot of ["no-ballot", good]) {
+    await page.locator("tally-vote").evaluate((one, item) => one.setAttribute("item", item), String(first));
+    await page.getByText("First", { exact: true }).waitFor();
+    const up = page.getByRole("button", { name: /^Vote up/ });
+    await field(page).fill(ballot);
+    await up.click();
+    const { asked, release } = await heldBack(page);
+    await question(page).getByRole("button", { name: "Vote", exact: true }).click();
+    await asked;
+    await page.locator("tally-vote").evaluate((one, item) => one.setAttribute("item", item), String(second));
+    await page.getByText("Second", { exact: true }).waitFor();
+    await field(page).fill("for the second");
+    await up.click();
+    await question(page).getByText("Vote for Second?").waitFor();
+    const answered = page.waitForResponse((answer) => answer.url().endsWith(`/v1/items/${first}/votes`));
+    release();
+    await (await answered).finished();
+    await page.evaluate(() => new Promise((resume) => requestAnimationFrame(() => requestAnimationFrame(resume))));
+    await page.unroute("**/votes");
+    await question(page).getByText("Vote for Second?").waitFor();
+    assert.equal(await hasFocus(question(page)), true);
+    assert.equal(await field(page).inputValue(), "for the second");
+    assert.equal(await page.locator('[part="message"]').textContent(), "");
+    await question(page).getByRole("button", { name: "Vote", exact: true }).click();
+    await refused(page).waitFor();
+  }
+  const counts = await tally.call("GET", `/v1/items?ids=${first},${second}`);
+  assert.deepEqual(counts.items.map((one) => one.vote_count), [1, 0]);
+  assert.deepEqual(page.errors, []);
+});
+
+test("an item whose places are all taken asks for no ballot", async () => {
+  const item = await tally.newItem({ name: "One place", by_ballot: true, max_votes: 1 });
+  const { ballots } = await tally.call("POST", `/v1/items/${item}/ballots`, { count: 1 });
+  const page = await person();
+  await page.goto(hostElements("one-place", `<tally-vote item="${item}"></tally-vote>`));
+  await field(page).fill(ballots[0]);
+  await page.getByRole("button", { name: "Vote up: One place" }).click();
+  await question(page).getByRole("button", { name: "Vote", exact: true }).click();
+  await shows(page, "Your vote counts. The ballot is spent.");
+  await page.locator("tally-vote[full]").waitFor();
+  await field(page).waitFor({ state: "hidden" });
+  assert.deepEqual(page.errors, []);
 });
 
 test("Enter in the field before a choice is marked asks for one", async () => {

@@ -66,12 +66,13 @@ test("a poll's chart tells each choice's change, and its script comes only to pa
   assert.deepEqual(plain.loaded, ["/embed.js"]);
 });
 
-test("a chart whose script does not come says so to the page, and the next chart asks for it again", async () => {
+test("a chart whose script does not come says so to the page, and this chart and the next one ask for it again", async () => {
   const poll = await tally.newPoll({ title: "Cut off?" });
   const page = await person();
   let isCut = true;
   await page.route("**/assets/chart-*.js", (route) => (isCut ? route.abort() : route.continue()));
   await page.addInitScript(() => document.addEventListener("tally-error", ({ detail }) => (globalThis.heard = detail)));
+  await page.clock.install();
   await page.goto(hostElements("cut-off", `<tally-history poll="${poll.id}">The chart follows.</tally-history>`));
   await page.waitForFunction(() => globalThis.heard !== undefined);
   const heard = await page.evaluate(() => globalThis.heard);
@@ -84,7 +85,12 @@ test("a chart whose script does not come says so to the page, and the next chart
     next.setAttribute("poll", id);
     document.body.append(next);
   }, poll.id);
-  await says(page, "Over the last day. Soup: from 0 to 0; Salad: from 0 to 0.");
+  const charts = page.locator("tally-history").getByRole("img", { name: "Over the last day. Soup: from 0 to 0; Salad: from 0 to 0." });
+  await charts.first().waitFor();
+  await eventually(async () => {
+    await page.clock.runFor(5000);
+    return (await charts.count()) === 2;
+  });
 });
 
 test("a chart that is asked for while its element shows something else, or nothing, is not drawn", async () => {
@@ -113,4 +119,30 @@ test("a chart that is asked for while its element shows something else, or nothi
     await page.getByText("Nothing to draw.").waitFor();
     assert.equal((await page.evaluate(() => heard)).length, errors);
   }
+});
+
+test("a chart of a page that was opened in the background is drawn when the page is first seen", async () => {
+  const poll = await tally.newPoll({ title: "Behind?" });
+  const page = await person();
+  const asked = [];
+  page.on("request", (request) => request.url().includes("/history?") && asked.push(request.url()));
+  await page.addInitScript(() => {
+    globalThis.isHidden = true;
+    Object.defineProperty(Document.prototype, "hidden", { get: () => globalThis.isHidden });
+  });
+  // Time stands still but for this: the chart waits for no timer.
+  await page.clock.install();
+  const fetched = page.waitForResponse((answer) => answer.url().includes("/assets/chart-"));
+  await page.goto(hostElements("behind", `<tally-history poll="${poll.id}"></tally-history>`));
+  await (await fetched).finished();
+  for (const over of ["hour", "day"]) await page.locator("tally-history").evaluate((one, over) => one.setAttribute("over", over), over);
+  await page.clock.runFor(120_000);
+  assert.deepEqual(asked, []);
+  await page.clock.pauseAt(Date.now() + 3_600_000);
+  await page.evaluate(() => {
+    globalThis.isHidden = false;
+    document.dispatchEvent(new Event("visibilitychange"));
+  });
+  await says(page, "Over the last day. Soup: from 0 to 0; Salad: from 0 to 0.");
+  assert.equal(asked.length, 1);
 });

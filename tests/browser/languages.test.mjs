@@ -240,8 +240,9 @@ test("the guide's script for own words works as it stands, and its table names e
   }
 });
 
-test("while its language's file cannot be fetched, an element speaks English and votes count", async () => {
+test("while its language's file cannot be fetched, an element speaks English and votes count; it asks for the file again", async () => {
   const page = await person();
+  await page.clock.install();
   const item = await tally.newItem({ name: "Without" });
   await page.route("**/assets/words-*", (route) => route.abort());
   await page.goto(hostElements("without-file", `<tally-vote item="${item}"></tally-vote>`, { html: html("he") }));
@@ -250,13 +251,19 @@ test("while its language's file cannot be fetched, an element speaks English and
   await part(page, "up", "tally-vote").click();
   await hasText(part(page, "message", "tally-vote"), "Your vote counts.");
   await page.unroute("**/assets/words-*");
-  // An element that is added later tries again.
+  // An element that is added later tries at once.
   await page.evaluate((item) => {
     const late = document.createElement("tally-vote");
     late.setAttribute("item", item);
-    document.querySelector("main").prepend(late);
+    document.querySelector("main").append(late);
   }, item);
-  await labelled(page, text("he", "voteUpFor", { name: "Without" }));
+  const labels = () => page.locator('tally-vote [part~="up"]').evaluateAll((all) => all.map((one) => one.getAttribute("aria-label")));
+  const inHebrew = async () => (await labels()).filter((label) => bare(label) === text("he", "voteUpFor", { name: "Without" })).length;
+  await eventually(async () => (await inHebrew()) === 1);
+  await eventually(async () => {
+    await page.clock.runFor(5000);
+    return (await inHebrew()) === 2;
+  });
   assert.deepEqual(page.errors, []);
 });
 

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { after, before, test } from "node:test";
-import { Server, close, eventually, faults, hostElements, isPressed, isReleased, open, person, tabTo, tally } from "./harness.mjs";
+import { Server, close, eventually, faults, heard, hears, hostElements, isPressed, isReleased, open, person, promised, refused, tabTo, tally } from "./harness.mjs";
 
 let creating; // a server that creates items with their first vote
 before(async () => {
@@ -191,5 +191,104 @@ test("by keyboard alone, and moved within the page, reactions work and stay", as
   await page.evaluate(() => document.documentElement.setAttribute("lang", "de"));
   await page.getByRole("group", { name: "Reaktionen" }).waitFor();
   await has(page, "❤️", "0 Stimmen");
+  assert.deepEqual(page.errors, []);
+});
+
+test("reactions that show something else in another language have nothing of what they showed before", async () => {
+  const poll = await creating.newPoll({ title: "Before", key: "post-11", choices: ["👍", "🎉"] });
+  await creating.choose(poll, "ada", 0);
+  const page = await person();
+  await hears(page, "tally-error");
+  await page.goto(hosted("replaced", '<tally-reactions poll="key:post-11"></tally-reactions>'));
+  await has(page, "👍", "1 vote");
+  const labels = () => page.locator("tally-reactions").getByRole("button").evaluateAll((all) => all.map((one) => one.getAttribute("aria-label")));
+  const words = await page.evaluate(async (base) => {
+    const { configure } = await import(`${base}/embed.js`);
+    globalThis.configure = configure;
+  }, creating.base);
+  assert.equal(words, undefined);
+  for (const [change, name] of [
+    [() => document.documentElement.setAttribute("lang", "en-GB"), "language"],
+    [() => globalThis.configure({ words: { en: { counted: "Thanks." } } }), "own-words"],
+  ]) {
+    await page.locator("tally-reactions").evaluate((one) => one.setAttribute("poll", "key:post-11"));
+    await has(page, "👍", "1 vote");
+    await page.evaluate(([change, name]) => {
+      const one = document.querySelector("tally-reactions");
+      // One by one, as frameworks set them.
+      one.removeAttribute("poll");
+      one.setAttribute("to", name);
+      one.setAttribute("emoji", "😂 🚀");
+      new Function(`return ${change}`)()();
+    }, [String(change), name]);
+    await has(page, "🚀", "0 votes");
+    assert.deepEqual(await labels(), ["😂: 0 votes", "🚀: 0 votes"]);
+    await chip(page, "😂").click();
+    await has(page, "😂", "1 vote");
+    assert.deepEqual(await labels(), ["😂: 1 vote", "🚀: 0 votes"]);
+  }
+  assert.deepEqual([await heard(page, "tally-error"), page.errors], [[], []]);
+});
+
+test("what became of a press is said only while the reactions show what was pressed", async () => {
+  const page = await person();
+  await page.goto(hosted("messages", '<tally-reactions to="post-12" emoji="👍"></tally-reactions>'));
+  await has(page, "👍", "0 votes");
+  const show = (to) => page.locator("tally-reactions").evaluate((one, to) => one.setAttribute("to", to), to);
+  const message = page.locator('tally-reactions [part="message"]');
+  const [asked, released] = [promised(), promised()];
+  await page.route("**/votes**", async (route) => {
+    if (route.request().method() !== "PUT") return route.continue();
+    asked.resolve();
+    await released.promise;
+    await route.abort();
+  });
+  await chip(page, "👍").click();
+  await asked.promise;
+  await show("post-13");
+  await has(page, "👍", "0 votes");
+  const failed = page.waitForEvent("requestfailed");
+  released.resolve();
+  await failed;
+  // The earlier press keeps nobody from this one.
+  await page.unroute("**/votes**");
+  await chip(page, "👍").click();
+  await has(page, "👍", "1 vote");
+  assert.equal(await message.textContent(), "");
+  await page.route("**/votes**", (route) => (route.request().method() === "GET" ? route.continue() : route.abort()));
+  await chip(page, "👍").click();
+  await refused(page).waitFor();
+  await show("post-14");
+  await eventually(async () => (await message.textContent()) === "");
+  assert.deepEqual(page.errors, []);
+});
+
+test("of a poll, reactions close by the server's clock", async () => {
+  const poll = await creating.newPoll({ title: "Clock", key: "post-15", choices: ["👍", "🎉"], closes_at: new Date(Date.now() + 600_000).toISOString() });
+  const page = await person();
+  await page.clock.install({ time: Date.now() + 7_200_000 });
+  await page.goto(hosted("clock", `<tally-reactions poll="${poll.id}"></tally-reactions>`));
+  await has(page, "👍", "0 votes");
+  await page.locator("tally-reactions:not([closed])").waitFor();
+  await chip(page, "👍").click();
+  await has(page, "👍", "1 vote");
+  assert.deepEqual(page.errors, []);
+});
+
+test("reactions whose script does not come at once say so to the page, and fetch it again", async () => {
+  const page = await person();
+  await hears(page, "tally-error");
+  let isCut = true;
+  await page.route("**/assets/reactions-*", (route) => (isCut ? route.abort() : route.continue()));
+  await page.clock.install();
+  await page.goto(hosted("script-late", '<tally-reactions to="post-16" emoji="👍">Reactions come.</tally-reactions>'));
+  await eventually(async () => (await heard(page, "tally-error")).length === 1);
+  await page.getByText("Reactions come.").waitFor();
+  isCut = false;
+  await eventually(async () => {
+    await page.clock.runFor(5000);
+    return chip(page, "👍").isVisible();
+  });
+  await has(page, "👍", "0 votes");
   assert.deepEqual(page.errors, []);
 });

@@ -142,13 +142,18 @@ fn with_hashes(text: &str, assets: &[Asset]) -> String {
     text
 }
 
-/// A script without its indentation and its comments, which a browser does not need: about a fifth.
+/// A script without its indentation, its comments and most ends of lines, which a browser does not need: about a fifth.
 fn bare(script: &str) -> String {
     let lines = script.lines().map(|line| without_comment(line).trim());
     let mut bare = String::with_capacity(script.len());
+    let mut is_in_template = false; // a text of several lines, which keeps them
     for line in lines.filter(|line| !line.is_empty()) {
+        is_in_template ^= line.matches('`').count() % 2 == 1;
         bare.push_str(line);
-        bare.push('\n');
+        // Behind these nothing needs an end of a line, but for a comment that stays.
+        if is_in_template || line.contains("//") || !line.ends_with(['{', '(', '[', ',', ';']) {
+            bare.push('\n');
+        }
     }
     bare
 }
@@ -225,8 +230,10 @@ mod tests {
         let script = "// Whole lines.\n\n  const limit = 5; // of the server's lines\n  say(\"a // b\");\n  say(`c // d`); // e\n";
         assert_eq!(
             bare(script),
-            "const limit = 5;\nsay(\"a // b\");\nsay(`c // d`);\n"
+            "const limit = 5;say(\"a // b\");\nsay(`c // d`);\n"
         );
+        let script = "if (a) {\n  say(`x {\n  y;\n`, [\n    1,\n  ]);\n}\nb()\n";
+        assert_eq!(bare(script), "if (a) {say(`x {\ny;\n`, [1,]);}\nb()\n");
     }
 
     #[test]

@@ -10,7 +10,6 @@ const ANSWER_LIMIT_MS = 10_000;
 const RETRY_LEAST_MS = 1000;
 const RETRY_MOST_MS = 30_000;
 const OTHERS_EVERY_MS = 10_000; // for what is beyond the limits of a stream
-const HISTORY_EVERY_MS = 60_000;
 const SECOND_MS = 1000;
 const MINUTE_MS = 60 * SECOND_MS;
 const HOUR_MS = 60 * MINUTE_MS;
@@ -59,6 +58,13 @@ class Refused extends Error {
     this.problem = problem;
   }
 }
+
+// Imports a file of this server. Some browsers remember that an address had no answer.
+let imports = 0;
+const load = (file) => import(SERVER + file + (imports ? `?${imports}` : "")).catch((error) => {
+  imports += 1;
+  throw error;
+});
 
 // Names that every proxy leaves as they are in a path. It may decode or refuse %2F; other names go into the query.
 const isPlain = (name) => /^[\w~-][\w.~-]*$/.test(name);

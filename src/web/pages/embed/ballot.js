@@ -39,6 +39,7 @@ class Ballot {
   offer(isOffered) {
     this.label.hidden = !isOffered;
     if (isOffered) return;
+    this.input.readOnly = false;
     // It closes by time, perhaps while it is asking.
     if (this.sure.contains(this.element.root.activeElement)) this.close();
     this.choice = null;
@@ -54,8 +55,9 @@ class Ballot {
     this.question.textContent = this.choice.question();
     return !(this.sure.hidden = !/[\p{L}\p{N}]/u.test(this.input.value));
   }
-  // Marks a choice, and asks.
+  // Marks a choice, and asks. Not while a ballot is on its way.
   ask(choice) {
+    if (this.input.readOnly) return;
     this.choice = choice;
     this.element.press();
     if (!this.offerToSpend()) {
@@ -70,21 +72,28 @@ class Ballot {
     this.choice?.button.focus();
   }
   spend() {
-    const { element, choice } = this;
+    const { element, choice, input } = this;
+    if (element.isBusy()) return;
     this.close();
+    const ballot = input.value;
+    // What is shown may change meanwhile, and change back.
+    const isMarked = () => this.choice === choice;
     return element.once(async (isSame) => {
+      input.readOnly = true;
       let answer;
       try {
-        answer = await ask("POST", choice.path, { value: choice.value, ballot: this.input.value.trim() });
+        answer = await ask("POST", choice.path, { value: choice.value, ballot: ballot.trim() });
       } catch (error) {
         // To mend it, if the voter still waits here.
-        if (error.problem?.type?.includes("/ballot-") && element.root.activeElement === choice.button) this.input.select();
+        if (isMarked() && error.problem?.type?.includes("/ballot-") && element.root.activeElement === choice.button) input.select();
         throw error;
+      } finally {
+        if (isMarked()) input.readOnly = false;
       }
       element.emit("tally-vote", answer);
       if (!isSame()) return;
-      this.input.value = "";
-      this.choice = null;
+      if (input.value === ballot) input.value = "";
+      if (isMarked()) this.choice = null;
       element.press();
       element.say(element.words.text("ballotSpent"));
     });

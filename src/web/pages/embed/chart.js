@@ -1,4 +1,5 @@
 // <tally-history>: reads and draws a chart of counts. embed.js fetches this file when the first of these elements appears.
+const HISTORY_EVERY_MS = 60_000;
 const HISTORY_SOON_MS = 5000; // while there is no history yet
 const SPANS_MS = { hour: 3_600_000, day: 86_400_000 };
 const STARTS_MS = { hour: 300_000, day: 3_600_000 }; // a history begins with a full span: up to this much earlier
@@ -7,7 +8,7 @@ const BEFORE_SHARE = 0.1; // of a count, from before its history
 const LINES_LIMIT = 5; // choices in a history
 
 // Over the look of all elements.
-const look = new CSSStyleSheet();
+export const look = new CSSStyleSheet();
 look.replaceSync(`
 svg.chart { display: block; width: 100%; height: 9em; overflow: visible; }
 svg.chart polyline { fill: none; stroke: var(--edge); stroke-width: 2; vector-effect: non-scaling-stroke; stroke-linejoin: round; }
@@ -86,7 +87,7 @@ function draw(now, history, at, words, { make, shape }) {
 }
 
 // Returns the methods of <tally-history>.
-export function methods({ ask, clock, historyEveryMs, make, pathOf, shape, sheet, speakAs, whyNoReference }) {
+export function methods({ ask, clock, make, pathOf, shape, speakAs, whyNoReference }) {
   return {
     isDrawn: false,
     changed(name) {
@@ -102,10 +103,16 @@ export function methods({ ask, clock, historyEveryMs, make, pathOf, shape, sheet
       this.timer = setTimeout(() => this.read(), delay);
     },
     async read() {
-      this.again(historyEveryMs);
+      clearTimeout(this.timer);
+      if (document.hidden) {
+        // The same listener again is none.
+        this.whenSeen ??= () => this.isConnected && this.read();
+        return document.addEventListener("visibilitychange", this.whenSeen, { once: true });
+      }
+      this.again(HISTORY_EVERY_MS);
       const asked = (this.asked = Symbol("read")); // an earlier answer is of something else
       const [kind, reference] = this.hasAttribute("poll") ? ["polls", this.getAttribute("poll")] : ["items", this.getAttribute("item")];
-      if (document.hidden || !reference) return;
+      if (!reference) return;
       const why = whyNoReference(kind.slice(0, -1), reference);
       if (why) return this.unavailable(new Error(why));
       const over = this.getAttribute("over") === "hour" ? "hour" : "day";
@@ -115,7 +122,6 @@ export function methods({ ask, clock, historyEveryMs, make, pathOf, shape, sheet
         const drawn = draw(now, history, clock.now(), this.words, { make, shape });
         if (!drawn) return this.again(HISTORY_SOON_MS);
         this.isDrawn = true;
-        this.root.adoptedStyleSheets = [sheet, look];
         this.root.replaceChildren(...drawn);
         speakAs(this.root, this.words);
       } catch (error) {

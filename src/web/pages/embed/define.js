@@ -1,14 +1,19 @@
-// What some elements do is in a file of its own, which is fetched when the first of them appears.
+// What some elements do is in a file of its own, which is fetched when the first of them appears. Returns whether this
+// element, which is still in the page, can do it now.
 const fetched = new Map();
-async function fetchMethods(element, file) {
-  const kit = { ask, cast, choose, clock, historyEveryMs: HISTORY_EVERY_MS, make, pathOf, setPressed, shape, sheet, speakAs, watch, whyNoReference };
-  const fetching = fetched.get(file) ?? import(SERVER + file).then(({ methods }) => Object.assign(element.prototype, methods(kit)));
+async function fetchMethods(one, file) {
+  const kit = { ask, cast, choose, clock, make, pathOf, setPressed, shape, speakAs, watch, whyNoReference };
+  const fetching = fetched.get(file) ?? load(file).then(({ look, methods }) => Object.assign(one.constructor.prototype, methods(kit)) && look);
   fetched.set(file, fetching);
   try {
-    await fetching;
+    one.root.adoptedStyleSheets = [sheet, await fetching];
+    return one.isConnected;
   } catch (error) {
-    fetched.delete(file); // the next element tries again
-    throw error;
+    fetched.delete(file);
+    if (!one.isConnected) return false;
+    setTimeout(() => one.isConnected && one.learn(), RETRY_MOST_MS);
+    one.unavailable(error);
+    return false;
   }
 }
 
@@ -21,22 +26,19 @@ class Reactions extends Voting {
     Object.assign(this, foot());
     this.root.append(this.chips, this.foot);
   }
-  clear() {}
+  all = new Map(); // chips, by emoji
+  // Null until the file and the words are there.
+  get reference() {
+    return (this.words && this.named?.()) ?? null;
+  }
   async learned() {
-    try {
-      await fetchMethods(Reactions, "/assets/reactions.js");
-    } catch (error) {
-      return this.unavailable(error);
-    }
+    if (!(await fetchMethods(this, "/assets/reactions.js"))) return;
     this.follow();
-    if (this.all) super.learned();
+    super.learned();
   }
-  disconnectedCallback() {
-    super.disconnectedCallback();
-    this.follow?.();
-  }
+  // All of them, when the page has set the last one.
   attributeChangedCallback() {
-    if (this.all) this.follow();
+    queueMicrotask(() => this.follow());
   }
 }
 

@@ -31,6 +31,14 @@ class Speaking extends HTMLElement {
   emit(name, detail) {
     this.dispatchEvent(new CustomEvent(name, { detail, bubbles: true, composed: true }));
   }
+  // Tells the page. Without an answer there is no problem.
+  fail({ message, problem = null }) {
+    this.emit("tally-error", { message, problem });
+  }
+  // There is nothing to show yet.
+  unavailable(error) {
+    if (!this.shown) this.fail(error);
+  }
 }
 
 const speaking = new Set();
@@ -44,14 +52,15 @@ function learnChanged() {
 new MutationObserver(learnChanged).observe(document, { subtree: true, attributeFilter: ["lang"] });
 
 class Watching extends Speaking {
-  #watched = null;
-  #before = document.createElement("slot");
-  #shown = null; // what is shown, or waits for words
-  #isShown = false;
-  #isMissing = false;
-  #shownAs = null; // the reference that is shown
+  // The item or poll that is shown.
+  shown = null;
+  isMissing = false;
   // Whether the voter's own vote is shown.
   wantsHeld = false;
+  #before = document.createElement("slot");
+  #received = null; // shown once there are words, and something to tell
+  #watched = null; // while it is in the page
+  #followed; // the reference that it showed or looked for last
   constructor() {
     super();
     this.build();
@@ -64,7 +73,7 @@ class Watching extends Speaking {
   #wait() {
     // Without a vote there are no controls either. Marks of the page's own have slots of their own.
     const isShown = (one) => one.slot === "" || (one.nodeType === Node.TEXT_NODE && one.data.trim());
-    if (this.#isMissing || [...this.childNodes].some(isShown)) this.root.prepend(this.#before);
+    if (this.isMissing || [...this.childNodes].some(isShown)) this.root.prepend(this.#before);
     else this.#begin();
   }
   get reference() {
@@ -72,65 +81,79 @@ class Watching extends Speaking {
   }
   connectedCallback() {
     super.connectedCallback();
-    if (!this.#isShown) this.#wait();
-    this.#follow();
+    this.follow();
   }
   disconnectedCallback() {
     super.disconnectedCallback();
-    this.#follow(null);
+    this.follow();
   }
   learned() {
     speakAs(this.root, this.words);
     this.label?.();
-    if (this.#shown) this.receive(this.#shown);
+    this.#showAgain();
   }
   attributeChangedCallback(name) {
-    if (!this.isConnected) return;
-    if (name === this.constructor.kind) this.#follow();
-    else if (this.#isShown && this.words) this.render(this.#shown);
+    if (name === this.constructor.kind) this.follow();
+    else if (this.shown && this.words) this.render(this.shown);
+    else this.#showAgain();
+  }
+  #showAgain() {
+    const one = this.shown ?? this.#received;
+    if (one) this.receive(one);
   }
   // Reads it again, and shows it.
   async again() {
-    this.receive(await ask("GET", pathOf(`${this.constructor.kind}s`, this.reference)));
+    const watched = this.#watched;
+    const one = await ask("GET", pathOf(...watched[0]));
+    if (watched === this.#watched) this.receive(one);
   }
-  #follow(reference = this.reference) {
-    if (reference === this.#watched) return;
-    const kind = this.constructor.kind;
-    if (this.#watched) watch.remove(`${kind}s`, this.#watched, this);
+  // Watches what its attributes name, while it is in the page.
+  follow() {
+    const { isConnected, reference } = this;
     // An element that is moved stays as it is. With another reference it shows another vote.
-    if (this.isConnected && this.#shownAs !== null && this.reference !== this.#shownAs) this.#clear();
-    this.#watched = null;
-    if (!reference) return;
-    const why = whyNoReference(kind, reference);
-    if (why) return this.#shownAs === reference ? undefined : this.missing(why);
-    this.#watched = reference;
-    watch.add(`${kind}s`, reference, this);
+    const isOther = isConnected && reference !== this.#followed;
+    if (!isOther && isConnected === Boolean(this.#watched)) return;
+    for (const one of this.#watched ?? []) watch.remove(...one);
+    this.#watched = isConnected ? [] : null;
+    if (isOther) {
+      this.#followed = reference;
+      this.#clear();
+    }
+    if (!isConnected || !reference) return;
+    const why = this.whyNot(reference);
+    if (why) return isOther && this.missing(why);
+    this.#watched = this.watches(reference);
+    for (const one of this.#watched) watch.add(...one);
+  }
+  // Says why this names nothing that could be shown.
+  whyNot(reference) {
+    return whyNoReference(this.constructor.kind, reference);
+  }
+  // What to watch, as watch.add takes it.
+  watches(reference) {
+    return [[`${this.constructor.kind}s`, reference, this]];
   }
   #clear(isMissing = false) {
-    this.#isMissing = isMissing;
+    this.isMissing = isMissing;
     this.#wait();
-    this.#shown = null;
-    this.#isShown = false;
-    this.#shownAs = null;
+    this.shown = this.#received = null;
     this.clear();
     this.say("");
   }
   // Shows an item or a poll as the server returns it. (Nothing of an element is called as one of its attributes is: React
   // from 19 on would set it in place of the attribute.)
   receive(one) {
-    this.#shown = one;
-    if (!this.words) return; // shown when they come
-    const isFirst = !this.#isShown;
-    if (isFirst && !this.tells(one)) return;
-    if (isFirst) {
+    this.#received = one;
+    const { shown } = this;
+    if (!this.words || !(shown || this.tells(one))) return;
+    if (!shown) {
       this.#begin();
       this.say("");
     }
-    this.#isShown = true;
-    this.#shownAs = this.reference;
+    this.shown = one;
     this.render(one);
     speakAs(this.root, this.words);
-    if (isFirst && watch.votes) this.hold?.(watch.votes);
+    if (shown?.id !== one.id && watch.votes) this.hold?.(watch.votes);
     this.emit("tally-counts", one);
   }
   // Whether this is better than what is between the tags.
@@ -141,18 +164,9 @@ class Watching extends Speaking {
   say() {}
   // What does not exist is not the visitors' concern: the page hears of it, and what is between the tags stays. Without
   // a problem nothing was asked.
-  missing(message, problem = null) {
+  missing(message, problem) {
     this.#clear(true);
-    this.#shownAs = this.reference;
-    this.emit("tally-error", { message, problem });
-  }
-  // There is nothing to show yet.
-  unavailable(error) {
-    if (!this.#isShown) this.fail(error);
-  }
-  // Tells the page. Without an answer there is no problem.
-  fail(error) {
-    this.emit("tally-error", { message: error.message, problem: error.problem ?? null });
+    this.fail({ message, problem });
   }
 }
 
@@ -160,7 +174,7 @@ class Watching extends Speaking {
 class Voting extends Watching {
   wantsHeld = true;
   state = "open";
-  #busy = false;
+  #busy = new Set(); // references; a vote on what was shown before keeps nobody from voting
   #fading = 0;
   connectedCallback() {
     super.connectedCallback();
@@ -169,6 +183,14 @@ class Voting extends Watching {
   disconnectedCallback() {
     super.disconnectedCallback();
     clock.leave(this);
+  }
+  learned() {
+    this.ballot?.learned(this.words);
+    super.learned();
+  }
+  clear() {
+    this.ballot?.clear();
+    this.noteTimes(null);
   }
   // Most elements never need a ballot's field, so it is made for the first ballot.
   offerBallot(isOffered) {
@@ -190,7 +212,7 @@ class Voting extends Watching {
   }
   // Notes what the times of this item or poll mean now. Without one, nothing.
   noteTimes(one, isFull = false) {
-    clock.follow(this, one ? [one.opens_at, one.closes_at] : []);
+    clock.follow(this, one && this.isConnected ? [one.opens_at, one.closes_at] : []);
     this.state = one ? stateOf(one) : "open";
     this.toggleAttribute("closed", this.state === "closed");
     this.toggleAttribute("not-open", this.state === "not-open-yet");
@@ -222,13 +244,16 @@ class Voting extends Watching {
     this.removeAttribute("sign-in");
     this.say("");
   }
+  isBusy() {
+    return this.#busy.has(this.reference);
+  }
   // The outcome is shown only while the element still shows the same vote.
   async once(work) {
-    if (this.#busy) return;
+    if (this.isBusy()) return;
     // A function for tokens may have one by now.
     if (this.hasAttribute("sign-in") && !settings.token) return this.#askToSignIn(null);
-    this.#busy = true;
     const { reference } = this;
+    this.#busy.add(reference);
     const isSame = () => this.reference === reference;
     try {
       await work(isSame);
@@ -241,7 +266,7 @@ class Voting extends Watching {
         this.fail(error);
       }
     }
-    this.#busy = false;
+    this.#busy.delete(reference);
   }
 }
 

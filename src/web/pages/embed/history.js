@@ -7,17 +7,7 @@ class History extends Speaking {
     this.root.append(document.createElement("slot"));
   }
   async learned() {
-    try {
-      await fetchMethods(History, "/assets/chart.js");
-    } catch (error) {
-      if (!this.isConnected) return;
-      this.timer = setTimeout(() => this.learned(), HISTORY_EVERY_MS);
-      return this.unavailable(error);
-    }
-    if (this.isConnected) this.read();
-  }
-  unavailable(error) {
-    this.emit("tally-error", { message: error.message, problem: error.problem ?? null });
+    if (await fetchMethods(this, "/assets/chart.js")) this.read();
   }
   disconnectedCallback() {
     super.disconnectedCallback();

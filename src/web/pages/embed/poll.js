@@ -14,9 +14,6 @@ class Poll extends Voting {
     this.list.before(field);
     this.list.after(question);
   }
-  label() {
-    this.ballot?.learned(this.words);
-  }
   row(choice) {
     const button = make("button", "choice", { type: "button" });
     const row = {
@@ -37,18 +34,15 @@ class Poll extends Voting {
     return row;
   }
   clear() {
-    this.shown = null;
     this.held.clear();
     this.rows.clear();
     this.list.replaceChildren();
     this.heading.textContent = this.note.textContent = "";
     this.heading.hidden = true;
-    this.ballot?.clear();
-    this.noteTimes(null);
+    super.clear();
   }
   render(poll) {
     const { words } = this;
-    this.shown = poll;
     this.list.classList.toggle("several", poll.max_choices !== 1);
     this.title(poll.title);
     for (const choice of poll.choices) {
@@ -60,7 +54,6 @@ class Poll extends Voting {
       row.count.replaceChildren(...this.count(choice.vote_count));
     }
     this.tick();
-    this.press();
   }
   title(text) {
     const level = /^[2-6]$/.test(this.getAttribute("heading-level")) ? this.getAttribute("heading-level") : 3;
@@ -105,6 +98,7 @@ class Poll extends Voting {
     if (this.state !== "closed" && !poll.results_before_close) note("resultsAtClose");
     this.note.textContent = words.sentences(notes.filter(Boolean));
     for (const { button } of this.rows.values()) button.setAttribute("aria-disabled", String(!isOpen));
+    this.press();
   }
   press() {
     for (const [item, { button }] of this.rows) setPressed(button, this.held.has(item) || this.isMarked(button));

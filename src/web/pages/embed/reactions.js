@@ -2,14 +2,19 @@
 // or a choice of a poll. embed.js fetches this file when the first of these elements appears, and gives it what both
 // need, so that a page has one stream.
 const CHIPS_LIMIT = 20; // emoji in one element
-const sheet = new CSSStyleSheet();
-sheet.replaceSync(`
+export const look = new CSSStyleSheet();
+look.replaceSync(`
 [part="reactions"] { display: flex; flex-wrap: wrap; gap: 0.4em; }
 [part~="chip"] { display: inline-flex; align-items: center; gap: 0.45em; max-width: 100%; min-height: clamp(32px, 2.25em, 56px); padding: 0 0.7em; border-radius: 99em; }
 [part~="chip"][aria-pressed="true"] { color: inherit; background: var(--fill); border-color: var(--edge); box-shadow: inset 0 0 0 1px var(--edge); }
 [part="emoji"] { min-width: 0; font-size: 1.15em; line-height: 1.2; overflow-wrap: anywhere; }
 [part~="chip"] [part="count"] { min-width: 1ch; font-size: 0.92em; font-weight: 650; text-align: center; }
 `);
+
+const emojiOf = (text) => [...new Set(text?.split(/\s+/).filter((one) => one !== ""))];
+const keyOf = (to, emoji) => `key:${to}:${emoji}`;
+// Chips of items show them by themselves.
+const pollOf = ({ shown }) => (shown?.choices ? shown : null);
 
 // Returns the methods of <tally-reactions>.
 export function methods({ cast, choose, make, setPressed, watch, whyNoReference }) {
@@ -69,41 +74,33 @@ export function methods({ cast, choose, make, setPressed, watch, whyNoReference 
   }
 
   return {
-    // Watches what the attributes name now.
-    follow() {
-      const [to, emoji, poll] = ["to", "emoji", "poll"].map((name) => this.getAttribute(name));
-      const asked = JSON.stringify([to, emoji, poll]);
-      if (this.isConnected && this.watched && asked === this.asked) return;
-      for (const one of this.watched ?? []) watch.remove(...one);
-      this.watched = null;
-      if (!this.isConnected) return;
-      if (!this.all) this.root.adoptedStyleSheets = [...this.root.adoptedStyleSheets, sheet];
-      // An element that is moved stays as it is.
-      if (asked !== this.asked) {
-        this.asked = asked;
-        this.shown = null;
-        this.noteTimes(null);
-        this.all = new Map();
-        this.chips.replaceChildren();
-        this.wrong = poll === null ? this.takeEmoji(to, emoji) : whyNoReference("poll", poll);
-        if (this.wrong) this.missing(this.wrong);
-      }
-      if (this.wrong) return;
-      this.watched = poll === null ? [...this.all.values()].map((chip) => ["items", chip.reference, chip]) : [["polls", poll, this]];
-      for (const one of this.watched) watch.add(...one);
+    named() {
+      return JSON.stringify(["to", "emoji", "poll"].map((name) => this.getAttribute(name)));
     },
-    // Makes a chip for each emoji. Returns what is wrong with the attributes.
-    takeEmoji(to, emoji) {
-      const all = new Set(emoji?.split(/\s+/).filter((one) => one !== ""));
-      if (!to || all.size === 0) return 'It takes what the reactions are to, and emoji: to="post-42" emoji="👍 ❤️".';
+    whyNot(named) {
+      const [to, emoji, poll] = JSON.parse(named);
+      if (poll !== null) return whyNoReference("poll", poll);
+      const all = emojiOf(emoji);
+      if (!to || all.length === 0) return 'It takes what the reactions are to, and emoji: to="post-42" emoji="👍 ❤️".';
       if (to.startsWith("key:")) return `“${to}” is no key of your own: it takes the key alone, “${to.slice(4)}”.`;
-      if (all.size > CHIPS_LIMIT) return `There are ${all.size} emoji: it takes at most ${CHIPS_LIMIT}.`;
-      for (const one of all) {
-        const reference = `key:${to}:${one}`;
-        const why = whyNoReference("item", reference);
-        if (why) return why;
-        this.add(one, reference);
+      if (all.length > CHIPS_LIMIT) return `There are ${all.length} emoji: it takes at most ${CHIPS_LIMIT}.`;
+      return all.map((one) => whyNoReference("item", keyOf(to, one))).find(Boolean);
+    },
+    watches(named) {
+      const [to, emoji, poll] = JSON.parse(named);
+      // An element that is moved stays as it is.
+      if (named !== this.chipsOf) {
+        this.chipsOf = named;
+        this.all.clear();
+        this.chips.replaceChildren();
+        if (poll === null) for (const one of emojiOf(emoji)) this.add(one, keyOf(to, one));
       }
+      return poll === null ? [...this.all.values()].map((chip) => ["items", chip.reference, chip]) : [["polls", poll, this]];
+    },
+    tells(one) {
+      const isBallots = Boolean(one.choices && one.by_ballot);
+      if (isBallots && !this.isMissing) this.missing(`Poll ${one.id} takes ballots. <tally-poll> has a field for them.`);
+      return !isBallots;
     },
     add(emoji, reference) {
       const chip = new Chip(this, emoji, reference);
@@ -118,11 +115,8 @@ export function methods({ cast, choose, make, setPressed, watch, whyNoReference 
       this.chips.setAttribute("aria-label", this.words.text("reactions"));
       for (const chip of this.all.values()) chip.write();
     },
-    // Chips show items by themselves.
     render(one) {
       if (!one.choices) return;
-      if (one.by_ballot) return this.missing(`Poll ${one.id} takes ballots. <tally-poll> has a field for them.`);
-      this.shown = one;
       for (const { item_id, name, vote_count } of one.choices) {
         const chip = this.all.get(name) ?? this.add(name);
         chip.set({ id: item_id, vote_count });
@@ -131,7 +125,7 @@ export function methods({ cast, choose, make, setPressed, watch, whyNoReference 
     },
     // What changes with time: a poll closes.
     tick() {
-      this.noteTimes(this.shown);
+      this.noteTimes(pollOf(this));
       for (const { button } of this.all.values()) button.setAttribute("aria-disabled", String(this.state !== "open"));
     },
     hold(votes) {
@@ -140,7 +134,7 @@ export function methods({ cast, choose, make, setPressed, watch, whyNoReference 
     press(chip) {
       if (this.isRefused()) return;
       return this.once(async () => {
-        const { shown: poll } = this;
+        const poll = pollOf(this);
         if (poll) return this.emit("tally-vote", await choose(poll, chip.id, chip.isHeld));
         const isTakenBack = chip.isHeld;
         // Without the voter's votes it cannot know which to take back.

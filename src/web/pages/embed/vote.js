@@ -27,7 +27,6 @@ class Vote extends Voting {
     this.buttons.after(field, question);
   }
   label() {
-    this.ballot?.learned(this.words);
     this.up.setAttribute("aria-label", this.words.text("voteUp"));
     this.down.setAttribute("aria-label", this.words.text("voteDown"));
   }
@@ -39,18 +38,14 @@ class Vote extends Voting {
     }
   }
   clear() {
-    this.shown = null;
     this.value = 0;
     for (const part of [this.name, this.unit, this.note]) part.textContent = "";
     this.count.textContent = "–";
-    this.ballot?.clear();
-    this.noteTimes(null);
+    super.clear();
     this.press();
   }
   render(item) {
     const { words } = this;
-    const isOther = this.shown?.id !== item.id;
-    this.shown = item;
     this.name.textContent = item.name;
     this.name.hidden = this.hasAttribute("no-name");
     this.buttons.setAttribute("aria-label", item.name);
@@ -58,15 +53,15 @@ class Vote extends Voting {
     this.down.setAttribute("aria-label", words.text("voteDownFor", { name: item.name }));
     this.down.hidden = item.down_votes === false || this.hasAttribute("likes");
     this.counts(item);
-    if (isOther && watch.votes) this.hold(watch.votes);
     this.tick();
   }
   // What changes with time.
   tick() {
     const { shown: item, words } = this;
     const taken = item.up_count + item.down_count;
-    this.noteTimes(item, item.max_votes !== undefined && taken >= item.max_votes);
-    this.offerBallot(Boolean(item.by_ballot) && this.state === "open");
+    const isFull = item.max_votes !== undefined && taken >= item.max_votes;
+    this.noteTimes(item, isFull);
+    this.offerBallot(Boolean(item.by_ballot) && this.state === "open" && !isFull);
     const places = item.max_votes === undefined ? "" : words.text("places", { taken, n: item.max_votes });
     this.note.textContent = words.sentences([this.timeNote(item), places].filter(Boolean));
     this.press();

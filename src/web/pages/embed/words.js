@@ -118,9 +118,12 @@ function wordsFor(tag) {
   if (spoken.has(tag)) return spoken.get(tag);
   const file = fileOf(tag || "en");
   if (FILES[file] && !known.has(file)) {
-    const fetched = import(SERVER + FILES[file]).then(
+    const fetched = load(FILES[file]).then(
       (words) => known.set(file, words.default),
-      () => known.delete(file), // the next element tries again
+      () => {
+        known.delete(file);
+        setTimeout(() => speaking.forEach((one) => fileOf(one.tag) === file && one.learn()), RETRY_MOST_MS);
+      },
     );
     known.set(file, fetched);
   }
