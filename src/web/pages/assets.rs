@@ -228,10 +228,7 @@ mod tests {
     #[test]
     fn a_script_is_sent_without_its_comments_and_with_all_of_its_texts() {
         let script = "// Whole lines.\n\n  const limit = 5; // of the server's lines\n  say(\"a // b\");\n  say(`c // d`); // e\n";
-        assert_eq!(
-            bare(script),
-            "const limit = 5;say(\"a // b\");\nsay(`c // d`);\n"
-        );
+        assert_eq!(bare(script), "const limit = 5;say(\"a // b\");\nsay(`c // d`);\n");
         let script = "if (a) {\n  say(`x {\n  y;\n`, [\n    1,\n  ]);\n}\nb()\n";
         assert_eq!(bare(script), "if (a) {say(`x {\ny;\n`, [1,]);}\nb()\n");
     }
