@@ -157,6 +157,34 @@ test("an element that shows another item while a ballot is on its way votes on t
   assert.deepEqual(page.errors, []);
 });
 
+test("a question names what is asked about now, and an earlier ballot's outcome is not said of the next ballot", async () => {
+  const { poll, ballots, page } = await board("renamed");
+  const element = page.locator("tally-poll");
+  const message = element.locator('[part="message"]');
+  await field(page).fill(ballots[0]);
+  await choice(page, "Soup").click();
+  await question(page).getByText("Vote for Soup?").waitFor();
+  await tally.call("PATCH", `/v1/items/${poll.choices[0].item_id}`, { name: "Broth" });
+  await question(page).getByText("Vote for Broth?").waitFor();
+  const { asked, release } = await heldBack(page);
+  await field(page).fill("no-ballot");
+  await question(page).getByRole("button", { name: "Vote", exact: true }).click();
+  await asked;
+  // The same poll again, as when a page shows one poll after another.
+  for (const shown of ["key:none", String(poll.id)]) await element.evaluate((one, shown) => one.setAttribute("poll", shown), shown);
+  await field(page).fill(ballots[0]);
+  await choice(page, "Salad").click();
+  await question(page).getByText("Vote for Salad?").waitFor();
+  const answered = page.waitForResponse((answer) => answer.request().method() === "POST");
+  release();
+  await (await answered).finished();
+  await page.evaluate(() => new Promise((resume) => requestAnimationFrame(() => requestAnimationFrame(resume))));
+  assert.equal(await message.textContent(), "");
+  await question(page).getByRole("button", { name: "Vote", exact: true }).click();
+  await shows(page, "Your vote counts. The ballot is spent.");
+  assert.deepEqual([await votesOf(poll), page.errors], [[0, 1], []]);
+});
+
 test("an item whose places are all taken asks for no ballot", async () => {
   const item = await tally.newItem({ name: "One place", by_ballot: true, max_votes: 1 });
   const { ballots } = await tally.call("POST", `/v1/items/${item}/ballots`, { count: 1 });

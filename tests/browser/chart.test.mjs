@@ -146,3 +146,25 @@ test("a chart of a page that was opened in the background is drawn when the page
   await says(page, "Over the last day. Soup: from 0 to 0; Salad: from 0 to 0.");
   assert.equal(asked.length, 1);
 });
+
+test("a chart of hidden results is read each minute, and a choice that was added meanwhile is no fault", async () => {
+  const hidden = await tally.newPoll({ title: "Hidden?", results_before_close: false, closes_at: new Date(Date.now() + 3_600_000).toISOString() });
+  const page = await person();
+  const asked = [];
+  page.on("request", (request) => request.url().includes("/history?") && asked.push(request.url()));
+  await page.clock.install();
+  await page.goto(hostElements("hidden-chart", `<tally-history poll="${hidden.id}"></tally-history>`));
+  await eventually(() => asked.length === 1);
+  await page.clock.runFor(9000);
+  await page.clock.runFor(9000);
+  assert.equal(asked.length, 1);
+
+  const poll = await tally.newPoll({ title: "Grows?" });
+  await tally.choose(poll, "ada", 0);
+  // The answer of before the choice was added.
+  const before = await tally.call("GET", `/v1/polls/${poll.id}`);
+  await page.route(`**/v1/polls/${poll.id}`, (route) => route.fulfill({ json: { ...before, choices: before.choices.slice(0, 1) }, headers: { "access-control-allow-origin": new URL(page.url()).origin, "access-control-allow-credentials": "true" } }));
+  await page.goto(hostElements("grows", `<tally-history poll="${poll.id}"></tally-history>`));
+  await says(page, /^Over the last day. Soup: from 0 to 1/);
+  assert.deepEqual(page.errors, []);
+});

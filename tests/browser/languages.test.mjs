@@ -15,7 +15,7 @@ const labelled = (page, expected) => eventually(async () => bare(await part(page
 const fetchedFiles = (page) => {
   const fetched = [];
   page.on("request", (request) => {
-    const file = /words-(.*)-[0-9a-f]{10}\.js$/.exec(request.url());
+    const file = /words-(.*)-[0-9a-f]{8}\.js$/.exec(request.url());
     if (file) fetched.push(file[1]);
   });
   return fetched;
@@ -413,4 +413,21 @@ test("a count below zero has its minus on the left in every language", async () 
     }
     await page.context().close();
   }
+});
+
+test("a language that changes within a shadow root of the page is followed, and a message stays in the language in which it was said", async () => {
+  const item = await tally.newItem({ name: "Inside" });
+  const page = await person();
+  await page.goto(hostElements("inside", "<div></div>"));
+  await page.evaluate((item) => {
+    const root = document.querySelector("div").attachShadow({ mode: "open" });
+    root.innerHTML = `<p lang="en"><tally-vote item="${item}"></tally-vote></p>`;
+  }, item);
+  await labelled(page, "Vote up: Inside");
+  await part(page, "up", "tally-vote").click();
+  await hasText(part(page, "message", "tally-vote"), "Your vote counts.");
+  await page.evaluate(() => document.querySelector("div").shadowRoot.querySelector("p").setAttribute("lang", "de"));
+  await labelled(page, text("de", "voteUpFor", { name: "Inside" }));
+  assert.deepEqual(await part(page, "message", "tally-vote").evaluate((one) => [one.textContent, one.lang]), ["Your vote counts.", "en"]);
+  assert.deepEqual(page.errors, []);
 });

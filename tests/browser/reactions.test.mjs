@@ -292,3 +292,91 @@ test("reactions whose script does not come at once say so to the page, and fetch
   await has(page, "👍", "0 votes");
   assert.deepEqual(page.errors, []);
 });
+
+test("with single, only the old emoji of what was pressed is taken back, whatever the reactions show by then", async () => {
+  const page = await person();
+  await page.goto(hosted("single-moves", '<tally-reactions to="post-17" emoji="👍 😂" single></tally-reactions>'));
+  const set = (name, value) => page.locator("tally-reactions").evaluate((one, [name, value]) => one.setAttribute(name, value), [name, value]);
+  for (const post of ["post-18", "post-17"]) {
+    await set("to", post);
+    await has(page, "😂", "0 votes");
+    await chip(page, "😂").click();
+    await has(page, "😂", "1 vote");
+  }
+  for (const [name, value] of [["to", "post-18"], ["emoji", "👍 😂 🎉"]]) {
+    await set("to", "post-17");
+    await chip(page, "😂").waitFor();
+    if ((await chip(page, "😂").getAttribute("aria-pressed")) === "false") await chip(page, "😂").click();
+    await has(page, "😂", "1 vote");
+    const [asked, released] = [promised(), promised()];
+    await page.route("**/votes**", async (route) => {
+      if (route.request().method() !== "PUT") return route.continue();
+      asked.resolve();
+      await released.promise;
+      await route.continue();
+    });
+    await chip(page, "👍").click();
+    await asked.promise;
+    await set(name, value);
+    const takenBack = page.waitForResponse((answer) => answer.request().method() === "DELETE");
+    released.resolve();
+    await (await takenBack).finished();
+    await page.unroute("**/votes**");
+    for (const [key, votes] of [["post-17:👍", 1], ["post-17:😂", 0], ["post-18:😂", 1]]) await eventually(async () => (await countOf(key)) === votes);
+    await set("emoji", "👍 😂");
+    await set("to", "post-17");
+    await isPressed(chip(page, "👍"));
+  }
+  assert.deepEqual(page.errors, []);
+});
+
+test("of a poll whose choice gets another name, there is one chip a choice", async () => {
+  const poll = await creating.newPoll({ title: "Renamed", key: "post-19", choices: ["👍", "🎉"] });
+  const page = await person();
+  await page.goto(hosted("renamed", `<tally-reactions poll="${poll.id}"></tally-reactions>`));
+  await chip(page, "👍").click();
+  await has(page, "👍", "1 vote");
+  await creating.call("PATCH", `/v1/items/${poll.choices[0].item_id}`, { name: "🔥" });
+  await has(page, "🔥", "1 vote");
+  await isPressed(chip(page, "🔥"));
+  assert.equal(await page.locator("tally-reactions").getByRole("button").count(), 2);
+  assert.deepEqual(page.errors, []);
+});
+
+test("a press that succeeds takes away what was said of one that failed", async () => {
+  const page = await person();
+  await page.goto(hosted("then-good", '<tally-reactions to="post-20" emoji="👍"></tally-reactions>'));
+  await has(page, "👍", "0 votes");
+  await page.route("**/votes**", (route) => (route.request().method() === "GET" ? route.continue() : route.abort()));
+  await chip(page, "👍").click();
+  // This page has read answers, so its origin is allowed.
+  await refused(page).getByText("The server does not answer.", { exact: true }).waitFor();
+  await page.unroute("**/votes**");
+  await chip(page, "👍").click();
+  await has(page, "👍", "1 vote");
+  await eventually(async () => (await page.locator('tally-reactions [part="message"]').textContent()) === "");
+  assert.deepEqual(page.errors, []);
+});
+
+test("reactions say by their attributes that their items are closed, full or not open yet, and disable those", async () => {
+  const soon = new Date(Date.now() + 3_600_000).toISOString();
+  const past = new Date(Date.now() + 1500).toISOString();
+  const [closed, full, later] = await Promise.all([
+    creating.newItem({ name: "closed", key: "post-21:👍", closes_at: past }),
+    creating.newItem({ name: "full", key: "post-22:👍", max_votes: 1 }),
+    creating.newItem({ name: "later", key: "post-23:👍", opens_at: soon }),
+  ]);
+  assert.ok(closed && later);
+  await creating.vote(full, "bob");
+  const page = await person();
+  await page.goto(hosted("states", [21, 22, 23, 24].map((at) => `<tally-reactions to="post-${at}" emoji="👍${at === 22 ? " 🎉" : ""}"></tally-reactions>`).join("")));
+  const states = () => page.locator("tally-reactions").evaluateAll((all) => all.map((one) => [
+    ["closed", "full", "not-open"].filter((name) => one.hasAttribute(name)).join(),
+    [...one.shadowRoot.querySelectorAll("button")].map((button) => button.getAttribute("aria-disabled")).join(),
+  ].join(" ")));
+  await eventually(async () => (await states()).join("; ") === "closed true;  true,false; not-open true;  false");
+  // One that takes votes is enough for the element.
+  await page.locator("tally-reactions").nth(1).getByRole("button").first().press("Enter");
+  await page.locator("tally-reactions").nth(1).getByText("All places are taken.").waitFor();
+  assert.deepEqual(page.errors, []);
+});

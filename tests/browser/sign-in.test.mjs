@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { after, before, test } from "node:test";
-import { Server, close, eventually, heard, hears, hostElements, isPressed, isReleased, open, person, shows } from "./harness.mjs";
+import { Server, close, eventually, heard, hears, hostElements, isPressed, isReleased, open, person, promised, shows } from "./harness.mjs";
 
 before(open);
 after(close);
@@ -119,5 +119,76 @@ test("a page whose function has no token yet, or one that has expired, votes as 
   await shows(page, "Your vote counts.");
   await isPressed(up);
   assert.equal(await needsSignIn(page).count(), 0);
+  await server.end();
+});
+
+test("a vote that is on its way while another voter signs in is not shown as that voter's", async () => {
+  const server = await Server.start(closed);
+  const item = await server.newItem({ name: "Shared" });
+  const poll = await server.newPoll({ title: "Shared?" });
+  const page = await person();
+  const configure = (token) => page.evaluate(async ([script, token]) => (await import(script)).configure({ token: () => token }), [`${server.base}/embed.js`, token]);
+  await page.goto(hostElements("shared", `<tally-vote item="${item}"></tally-vote><tally-poll poll="${poll.id}"></tally-poll><div></div>`, { server }));
+  const [up, soup] = [page.getByRole("button", { name: "Vote up: Shared" }), page.getByRole("button", { name: /^Soup/ })];
+  await up.waitFor();
+  await configure(tokenOf("bob"));
+  const [asked, released] = [[], promised()];
+  await page.route("**/votes/**", async (route) => {
+    if (route.request().method() !== "PUT") return route.continue();
+    asked.push(route.request().url());
+    await released.promise;
+    await route.continue();
+  });
+  await up.click();
+  await soup.click();
+  await eventually(() => asked.length === 2);
+  const held = page.waitForResponse((answer) => answer.url().includes("voter_id=carl"));
+  await configure(tokenOf("carl"));
+  await held;
+  const answers = asked.map((url) => page.waitForResponse((answer) => answer.url() === url && answer.request().method() === "PUT"));
+  released.resolve();
+  for (const answer of answers) await (await answer).finished();
+  await page.locator("tally-vote").locator('[part="count"]', { hasText: /^1$/ }).waitFor();
+  for (const one of [up, soup]) assert.equal(await one.getAttribute("aria-pressed"), "false");
+  assert.deepEqual(await page.locator('[part="message"]').allTextContents(), ["", ""]);
+  await up.click();
+  await isPressed(up);
+  assert.equal((await server.call("GET", `/v1/items/${item}`)).vote_count, 2);
+
+  // An element that was out of the page meanwhile, too.
+  await page.evaluate(() => {
+    globalThis.away = document.querySelector("tally-vote");
+    away.remove();
+  });
+  await configure(tokenOf("eve"));
+  await page.evaluate(() => document.querySelector("div").append(away));
+  await isReleased(up);
+  assert.deepEqual(page.errors, []);
+  await server.end();
+});
+
+test("an element that asks to sign in asks no more when it shows another item or is back in the page", async () => {
+  const server = await Server.start(closed);
+  const item = await server.newItem({ name: "Members" });
+  const byBallot = await server.newItem({ name: "By ballot", by_ballot: true });
+  const { ballots } = await server.call("POST", `/v1/items/${byBallot}/ballots`, { count: 1 });
+  const page = await person();
+  await page.goto(hostElements("asks-no-more", `<tally-vote item="${item}"></tally-vote>`, { server }));
+  const element = page.locator("tally-vote");
+  for (const change of [
+    (one) => one.parentElement.append(one),
+    (one, id) => one.setAttribute("item", id),
+  ]) {
+    await page.getByRole("button", { name: "Vote up: Members" }).click();
+    await page.locator("tally-vote[sign-in]").getByText("Sign in to vote.").waitFor();
+    await element.evaluate(change, String(byBallot));
+    await page.locator("tally-vote:not([sign-in])").waitFor();
+    assert.equal(await page.getByText("Sign in to vote.").count(), 0);
+  }
+  await page.getByLabel("Your ballot").fill(ballots[0]);
+  await page.getByRole("button", { name: "Vote up: By ballot" }).click();
+  await page.getByRole("alertdialog").getByRole("button", { name: "Vote", exact: true }).click();
+  await shows(page, "Your vote counts. The ballot is spent.");
+  assert.deepEqual(page.errors, []);
   await server.end();
 });

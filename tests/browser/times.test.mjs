@@ -125,3 +125,17 @@ test("a title has the level that its page gives it, and counts are numbers alone
   await page.getByRole("button", { name: /^Soup 1 vote/ }).waitFor();
   assert.deepEqual(await faults(page), []);
 });
+
+test("what closes within a day is read again at its own address, for the server's time", async () => {
+  const closes_at = new Date(Date.now() + 3_600_000).toISOString();
+  const poll = await tally.newPoll({ title: "Read again?", key: "read/again", closes_at });
+  const page = await person();
+  const answers = [];
+  page.on("response", (answer) => /\/v1\/(polls|items)\//.test(answer.url()) && answers.push([answer.status(), answer.url().replace(/.*\/v1/, "")]));
+  for (const [shown, address] of [[poll.id, `/polls/${poll.id}`], ["key:read/again", "/polls/key:?key=read%2Fagain"]]) {
+    answers.length = 0;
+    await page.goto(hostElements("read-again", `<tally-poll poll="${shown}"></tally-poll>`));
+    await eventually(() => answers.length > 0);
+    assert.deepEqual(answers, [[200, address]]);
+  }
+});

@@ -39,7 +39,7 @@ mod windows;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::task::JoinSet;
 
@@ -175,6 +175,19 @@ pub fn number(name: &str) -> anyhow::Result<Option<u64>> {
     }
 }
 
+/// The number in this variable, which is one at least: with none, nothing would be tried.
+///
+/// # Errors
+/// When it holds something else.
+pub fn number_from_one(name: &str) -> anyhow::Result<Option<u64>> {
+    let number = number(name)?;
+    ensure!(
+        number != Some(0),
+        "{name} is 0; it takes a whole number from 1 on, such as 7"
+    );
+    Ok(number)
+}
+
 /// `make chaos`: plays `ROUNDS` rounds with the seeds from `SEED` on, with `WATCHERS` live streams
 /// of each server, and only the fault `FAULT` if it is set; on a `TOPOLOGY` other than a single Redis, its faults instead;
 /// or plays a `SCENARIO`. Returns whether all were exact.
@@ -194,7 +207,7 @@ async fn rounds() -> anyhow::Result<bool> {
         Some(other) => bail!("TOPOLOGY is {other:?}; it takes single, sentinel or cluster"),
     }
     let seed = number("SEED")?;
-    let rounds = number("ROUNDS")?.unwrap_or(if seed.is_some() { 1 } else { DEFAULT_ROUNDS });
+    let rounds = number_from_one("ROUNDS")?.unwrap_or(if seed.is_some() { 1 } else { DEFAULT_ROUNDS });
     let first = seed.unwrap_or(0);
     let only = match std::env::var("FAULT") {
         Ok(name) if !name.is_empty() => Some(Fault::named(&name).with_context(|| {

@@ -24,7 +24,7 @@ use crate::check::{self, Counts};
 use crate::programs::{SYNC_WORKER, TALLY};
 use crate::schedule::PAIR;
 use crate::voters::{Judge, Voters};
-use crate::{DEFAULT_ROUNDS, number};
+use crate::{DEFAULT_ROUNDS, number, number_from_one};
 
 /// How many items there are, unless `ITEMS` says it.
 const DEFAULT_ITEMS: u64 = 400;
@@ -57,8 +57,8 @@ impl Pair {
         stores: &Stores,
         redis_url: impl Fn(Role) -> String,
     ) -> anyhow::Result<Self> {
-        let items = number("ITEMS")?.unwrap_or(DEFAULT_ITEMS);
-        let pace = number("RATE")?.map_or(Pace::Closed, |rate| Pace::Open {
+        let items = number_from_one("ITEMS")?.unwrap_or(DEFAULT_ITEMS);
+        let pace = number_from_one("RATE")?.map_or(Pace::Closed, |rate| Pace::Open {
             per_second: rate as f64,
         });
         sqlx::query("insert into item (name) select 'item ' || n from generate_series(1, $1) n")
@@ -172,7 +172,7 @@ pub trait Breakable {
 pub async fn play<B: Breakable>(mut broken: B) -> anyhow::Result<(Value, Vec<String>)> {
     let seed = number("SEED")?.unwrap_or(0);
     let mut random = StdRng::seed_from_u64(seed);
-    let rounds = usize::try_from(number("ROUNDS")?.unwrap_or(DEFAULT_ROUNDS))?;
+    let rounds = usize::try_from(number_from_one("ROUNDS")?.unwrap_or(DEFAULT_ROUNDS))?;
     let (mut acknowledged, mut failures) = (0, Vec::new());
     let (mut without_count, mut exact_after) = (Vec::new(), Vec::new());
     let mut answers_without = (0, Vec::new());

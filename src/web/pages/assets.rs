@@ -17,8 +17,10 @@ use crate::web::transport::kept::{Fresh, Kept};
 
 /// The folder of all assets.
 const FOLDER: &str = "/assets/";
-/// The hexadecimal digits of the hash in a name: 40 bits, to tell apart two versions at a time.
-const HASH_LENGTH: usize = 10;
+/// The hexadecimal digits of the hash in a name: 32 bits, to tell apart two versions at a time.
+const HASH_LENGTH: usize = 8;
+/// The line before a style sheet in a script.
+const STYLES_BEGIN: &str = "replaceSync(`";
 
 const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
@@ -99,7 +101,7 @@ const FILES: [(&str, &str, &[&[u8]]); 27] = [
 
 struct Asset {
     name: &'static str,
-    /// The name with the hash: `page-0123456789.css`.
+    /// The name with the hash: `page-01234567.css`.
     hashed_name: String,
     kept: Kept,
 }
@@ -147,15 +149,37 @@ fn bare(script: &str) -> String {
     let lines = script.lines().map(|line| without_comment(line).trim());
     let mut bare = String::with_capacity(script.len());
     let mut is_in_template = false; // a text of several lines, which keeps them
+    let mut are_styles = false;
     for line in lines.filter(|line| !line.is_empty()) {
+        let was_in_template = is_in_template;
         is_in_template ^= line.matches('`').count() % 2 == 1;
+        if was_in_template && is_in_template && are_styles {
+            bare.push_str(&bare_styles(line));
+            continue;
+        }
+        are_styles = is_in_template && line.ends_with(STYLES_BEGIN);
         bare.push_str(line);
         // Behind these nothing needs an end of a line, but for a comment that stays.
-        if is_in_template || line.contains("//") || !line.ends_with(['{', '(', '[', ',', ';']) {
+        let is_joined = !is_in_template && !line.contains("//") && line.ends_with(['{', '(', '[', ',', ';']);
+        if !is_joined && !are_styles {
             bare.push('\n');
         }
     }
     bare
+}
+
+/// A line of a style sheet, which ends with a rule or within one, without the blanks that say nothing.
+fn bare_styles(line: &str) -> String {
+    let mut bare = String::with_capacity(line.len());
+    for part in line.split(' ') {
+        let is_needed =
+            !bare.is_empty() && !bare.ends_with(['{', '}', ';', ':', ',']) && !part.starts_with(['{', '}']);
+        if is_needed {
+            bare.push(' ');
+        }
+        bare.push_str(part);
+    }
+    bare.replace(";}", "}")
 }
 
 /// A line without the comment at its end. What has a quote behind it may be in a text, and stays.
@@ -231,6 +255,11 @@ mod tests {
         assert_eq!(bare(script), "const limit = 5;say(\"a // b\");\nsay(`c // d`);\n");
         let script = "if (a) {\n  say(`x {\n  y;\n`, [\n    1,\n  ]);\n}\nb()\n";
         assert_eq!(bare(script), "if (a) {say(`x {\ny;\n`, [1,]);}\nb()\n");
+        let script = "one.replaceSync(`\na, :host b:is(c) > d { e: f(g, h); i: j; }\n@k (l: m) {\n  n { o: p }\n}\n`);\nq();\n";
+        assert_eq!(
+            bare(script),
+            "one.replaceSync(`a,:host b:is(c) > d{e:f(g,h);i:j}@k (l:m){n{o:p}}`);q();"
+        );
     }
 
     #[test]
@@ -239,10 +268,10 @@ mod tests {
             let fresh = |name: &str| find(name).map(|(_, fresh)| matches!(fresh, Fresh::ForEver));
             assert_eq!(fresh(&asset.hashed_name), Some(true));
             let (stem, kind) = asset.name.rsplit_once('.').expect("a kind");
-            assert_eq!(fresh(&format!("{stem}-0123456789.{kind}")), Some(false));
+            assert_eq!(fresh(&format!("{stem}-01234567.{kind}")), Some(false));
             assert_eq!(fresh(asset.name), None);
-            assert_eq!(fresh(&format!("{stem}-012345678.{kind}")), None);
-            assert_eq!(fresh(&format!("{stem}-01234567zz.{kind}")), None);
+            assert_eq!(fresh(&format!("{stem}-0123456.{kind}")), None);
+            assert_eq!(fresh(&format!("{stem}-012345zz.{kind}")), None);
         }
     }
 }

@@ -256,7 +256,7 @@ async fn the_page_makes_no_markup_of_text_runs_no_inline_script_and_holds_no_dat
         assert!(!page.contains(inline), "{inline}");
     }
     assert_eq!(page.matches("<script").count(), 1, "one, from the server itself");
-    let (_, script) = load("/assets/ops-0000000000.js").await;
+    let (_, script) = load("/assets/ops-00000000.js").await;
     for markup in [
         "innerHTML",
         "outerHTML",

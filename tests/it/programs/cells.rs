@@ -1,4 +1,4 @@
-//! Cells behind real routers, and reports over cells.
+//! Cells behind real routers.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -8,9 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use futures_util::future::join_all;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
-use sqlx::Row;
 use tally::domain::Cell;
-use tally::ledger::Role;
 
 use super::drain::{is_installed, start_proxy};
 use crate::helpers::cells;
@@ -530,103 +528,4 @@ async fn the_routers_files_in_deploy_are_what_the_command_prints_for_two_cells()
             "tally cell router {router} … > deploy/{file}"
         );
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_new_database_is_made_the_next_cell_with_what_to_do_then_and_an_old_one_is_refused() {
-    let stores = Stores::start().await;
-    let url = stores.postgres.create_database("next").await.expect("a database");
-    let make = async |url: &str, cell: &str| {
-        let mut make = command(TALLY, None);
-        make.args(["cell", "make", "--cell", cell])
-            .env("DATABASE_URL", url);
-        run(make).await
-    };
-    for _ in 0..2 {
-        let made = make(&url, "1").await;
-        assert!(made.status.success(), "{}", text(&made.stderr));
-        let said = text(&made.stdout);
-        for part in [
-            "this database is cell 1",
-            "1099511627777",
-            "TALLY_CELLS=2",
-            "tally cell router",
-        ] {
-            assert!(said.contains(part), "{part}: {said}");
-        }
-    }
-    let refused = make(&stores.database_url, "1").await;
-    let said = text(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(1), "{said}");
-    assert!(
-        said.contains("this database is cell 0, and was to be cell 1"),
-        "{said}"
-    );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn reports_over_cells_have_the_rows_of_each_with_its_cell() {
-    let (zero, one) = (Stores::start().await, cells::stores(1).await);
-    for (stores, votes) in [(&zero, 3), (&one, 5)] {
-        let pool = stores.pool();
-        let item: i64 = sqlx::query_scalar("insert into item (name) values ('x') returning id")
-            .fetch_one(&pool)
-            .await
-            .expect("an item");
-        sqlx::query("insert into vote (item_id) select $1 from generate_series(1, $2)")
-            .bind(item)
-            .bind(votes)
-            .execute(&pool)
-            .await
-            .expect("votes");
-        let mut once = command(SYNC_WORKER, Some(stores));
-        once.arg("--once");
-        assert!(run(once).await.status.success());
-    }
-    let url = zero
-        .postgres
-        .create_database("reports")
-        .await
-        .expect("a database");
-    let pool = testkit::stores::owner_pool(&url).expect("a URL");
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/reports-of-cells.sql");
-    sqlx::raw_sql(&std::fs::read_to_string(script).expect("the script"))
-        .execute(&pool)
-        .await
-        .expect("the functions");
-    // Again, as after a new version.
-    for (cell, stores) in [(0, &zero), (1, &one), (0, &zero)] {
-        let login: reqwest::Url = stores.login_url(Role::Report).parse().expect("a URL");
-        let united: Vec<String> = sqlx::query_scalar("select add_cell($1, $2, $3, $4)")
-            .bind(cell)
-            .bind(format!(
-                "host=127.0.0.1 port={} dbname={}",
-                stores.postgres.port(),
-                login.path().trim_start_matches('/')
-            ))
-            .bind(login.username())
-            .bind(login.password().expect("a password"))
-            .fetch_all(&pool)
-            .await
-            .expect("the cell is added");
-        assert!(
-            united.contains(&"items".to_owned()) && united.len() >= 17,
-            "{united:?}"
-        );
-    }
-    let rows = sqlx::query("select cell, item_id, score::bigint as score from report.items order by cell")
-        .fetch_all(&pool)
-        .await
-        .expect("a report");
-    let rows: Vec<(i32, i64, i64)> = rows
-        .iter()
-        .map(|row| (row.get(0), row.get(1), row.get(2)))
-        .collect();
-    assert_eq!(rows, [(0, 1, 3), (1, FIRST_OF_ONE, 5)]);
-    let cast: i64 = sqlx::query_scalar("select sum(votes_cast)::bigint from report.votes_by_day")
-        .fetch_one(&pool)
-        .await
-        .expect("a report");
-    assert_eq!(cast, 8);
-    pool.close().await;
 }

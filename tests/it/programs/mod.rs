@@ -1,6 +1,7 @@
 //! Programs as processes: starts, settings, signals, drains, clocks, `tally dev`, `tally replay`, secrets.
 
 mod cells;
+mod databases_of_cells;
 mod deployment;
 mod dev;
 mod doctor;

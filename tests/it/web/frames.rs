@@ -83,7 +83,7 @@ async fn only_pages_of_the_named_origins_may_frame_a_vote_and_none_may_frame_ano
         "/ops",
         "/docs",
         "/oembed?url=x",
-        "/assets/frame-0000000000.js",
+        "/assets/frame-00000000.js",
         "/polls/1/frame?lang=",
         "/polls/1/frames",
     ];

@@ -204,14 +204,14 @@ async fn the_elements_script_is_small() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_asset_of_another_version_is_what_there_is_now_and_others_are_not_found() {
     let tally = Tally::start().await;
-    let other = load(&tally, "/assets/page-0123456789.css").await;
+    let other = load(&tally, "/assets/page-01234567.css").await;
     assert_eq!(other.status(), StatusCode::OK);
     assert_eq!(other.headers()["cache-control"], "no-cache");
     for path in [
         "page.css",
         "page-.css",
-        "x-0123456789.css",
-        "page-0123456789.js.css",
+        "x-01234567.css",
+        "page-01234567.js.css",
         "..%2Fpages",
     ] {
         let answer = load(&tally, &format!("/assets/{path}")).await;

@@ -333,7 +333,7 @@ async fn every_answer_says_how_it_may_be_kept() {
         "//",
         "/v1/items/",
         "/v1/items/1/",
-        "/assets/page-0000000000.js",
+        "/assets/page-00000000.js",
         "/favicon.ico",
     ] {
         for method in [Method::GET, Method::POST, Method::OPTIONS] {

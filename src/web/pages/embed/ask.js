@@ -31,10 +31,12 @@ const STORED_CHANGE = "tally-vote-changed-at"; // tells other tabs
 // What a host page may set. `token` is a function that returns a voter's token (docs/operating/voters.md). `words` are
 // the page's own, by language and key: `{ de: { counted: "Danke!" } }`; words/en.js has the keys.
 const settings = { token: null, words: null };
+let login = {}; // another one for each voter whom the page knows
 export function configure(changes) {
   Object.assign(settings, changes);
   if ("words" in changes) learnAll();
   if (!("token" in changes)) return;
+  login = {};
   voter.known = null; // the stored voter is this browser's without a token
   watch.changes += 1; // answers under way belong to the earlier voter
   watch.hold([]);
@@ -80,6 +82,7 @@ function pathOf(kind, reference, rest = "", query = {}) {
 // The path of a voter's vote on an item or in a poll.
 const ofVoter = (kind, reference, id) => (isPlain(id) ? pathOf(kind, reference, `/votes/${id}`) : pathOf(kind, reference, "/votes", { voter_id: id }));
 
+let isRead = false; // whether this page has read an answer
 export async function ask(method, path, body) {
   const headers = {};
   if (body !== undefined) headers["content-type"] = "application/json";
@@ -92,9 +95,10 @@ export async function ask(method, path, body) {
   try {
     response = await fetch(SERVER + path, asked);
     answer = response.status === 204 ? {} : await response.json();
+    isRead = true;
     clock.note(response.headers.get("date"));
   } catch (error) {
-    const isUnread = !response && error.name !== "TimeoutError";
+    const isUnread = !isRead && !response && error.name !== "TimeoutError";
     throw new Unanswered(isUnread ? await whyNoAnswer() : "noAnswer");
   }
   if (!response.ok) throw new Refused(response.status, answer);

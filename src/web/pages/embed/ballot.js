@@ -33,12 +33,16 @@ class Ballot {
     this.text.textContent = words.text("ballot");
     this.vote.textContent = words.text("vote");
     this.cancel.textContent = words.text("cancel");
-    if (this.choice) this.question.textContent = this.choice.question();
+    if (this.choice) this.write();
+  }
+  // Names change.
+  write() {
+    this.question.textContent = this.choice.question();
   }
   // Shows the field, or hides all of it.
   offer(isOffered) {
     this.label.hidden = !isOffered;
-    if (isOffered) return;
+    if (isOffered) return this.choice && this.write();
     this.input.readOnly = false;
     // It closes by time, perhaps while it is asking.
     if (this.sure.contains(this.element.root.activeElement)) this.close();
@@ -52,7 +56,7 @@ class Ballot {
   // Asks whether the marked choice shall have the ballot, if there is one. The server reads capitals, dashes and blanks
   // as they are meant. Returns whether it asks.
   offerToSpend() {
-    this.question.textContent = this.choice.question();
+    this.write();
     return !(this.sure.hidden = !/[\p{L}\p{N}]/u.test(this.input.value));
   }
   // Marks a choice, and asks. Not while a ballot is on its way.

@@ -25,9 +25,10 @@ svg.chart line { stroke: var(--line); vector-effect: non-scaling-stroke; }
 // The lines: a name, the count now, and the history of the count.
 function linesOf(now, history) {
   if (!("choices" in history)) return history.spans && [{ name: now.name, count: now.vote_count, ...history }];
-  return history.choices?.map((choice) => {
-    const { name, vote_count } = now.choices.find((one) => one.item_id === choice.item_id);
-    return { name, count: vote_count, ...choice };
+  return history.choices?.flatMap((choice) => {
+    const one = now.choices.find((one) => one.item_id === choice.item_id);
+    // It was added between the two answers.
+    return one ? [{ name: one.name, count: one.vote_count, ...choice }] : [];
   });
 }
 
@@ -120,7 +121,8 @@ export function methods({ ask, clock, make, pathOf, shape, speakAs, whyNoReferen
         const [now, history] = await Promise.all([ask("GET", pathOf(kind, reference)), ask("GET", pathOf(kind, reference, "/history", { over }))]);
         if (asked !== this.asked || !this.isConnected) return;
         const drawn = draw(now, history, clock.now(), this.words, { make, shape });
-        if (!drawn) return this.again(HISTORY_SOON_MS);
+        // Where results are hidden there will be none soon.
+        if (!drawn) return history.as_of === null && this.again(HISTORY_SOON_MS);
         this.isDrawn = true;
         this.root.replaceChildren(...drawn);
         speakAs(this.root, this.words);

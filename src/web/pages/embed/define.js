@@ -2,7 +2,7 @@
 // element, which is still in the page, can do it now.
 const fetched = new Map();
 async function fetchMethods(one, file) {
-  const kit = { ask, cast, choose, clock, make, pathOf, setPressed, shape, speakAs, watch, whyNoReference };
+  const kit = { ask, cast, choose, clock, loginNow: () => login, make, pathOf, setPressed, shape, speakAs, stateOf, watch, whyNoReference };
   const fetching = fetched.get(file) ?? load(file).then(({ look, methods }) => Object.assign(one.constructor.prototype, methods(kit)) && look);
   fetched.set(file, fetching);
   try {

@@ -11,6 +11,7 @@ class Speaking extends HTMLElement {
   }
   connectedCallback() {
     speaking.add(this);
+    for (let one = this; one; one = one.host) languages.observe((one = one.getRootNode()), { subtree: true, attributeFilter: ["lang"] });
     this.learn();
   }
   disconnectedCallback() {
@@ -49,12 +50,14 @@ function learnAll() {
 function learnChanged() {
   for (const element of speaking) if (element.tag !== tagOf(element)) element.learn();
 }
-new MutationObserver(learnChanged).observe(document, { subtree: true, attributeFilter: ["lang"] });
+const languages = new MutationObserver(learnChanged);
 
 class Watching extends Speaking {
   // The item or poll that is shown.
   shown = null;
   isMissing = false;
+  // Another one whenever it shows something else.
+  showing = {};
   // Whether the voter's own vote is shown.
   wantsHeld = false;
   #before = document.createElement("slot");
@@ -104,7 +107,8 @@ class Watching extends Speaking {
   // Reads it again, and shows it.
   async again() {
     const watched = this.#watched;
-    const one = await ask("GET", pathOf(...watched[0]));
+    const [[kind, reference]] = watched;
+    const one = await ask("GET", pathOf(kind, reference));
     if (watched === this.#watched) this.receive(one);
   }
   // Watches what its attributes name, while it is in the page.
@@ -135,6 +139,7 @@ class Watching extends Speaking {
   }
   #clear(isMissing = false) {
     this.isMissing = isMissing;
+    this.showing = {};
     this.#wait();
     this.shown = this.#received = null;
     this.clear();
@@ -174,15 +179,19 @@ class Watching extends Speaking {
 class Voting extends Watching {
   wantsHeld = true;
   state = "open";
-  #busy = new Set(); // references; a vote on what was shown before keeps nobody from voting
+  #busy = null; // what it shows, while a vote on that is on its way
   #fading = 0;
   connectedCallback() {
     super.connectedCallback();
-    if (this.shown) this.tick(); // it was moved
+    if (!this.shown) return;
+    // It was moved, or is back: the voter may be another one.
+    this.hold(watch.votes ?? []);
+    this.tick();
   }
   disconnectedCallback() {
     super.disconnectedCallback();
     clock.leave(this);
+    this.signedIn();
   }
   learned() {
     this.ballot?.learned(this.words);
@@ -191,6 +200,7 @@ class Voting extends Watching {
   clear() {
     this.ballot?.clear();
     this.noteTimes(null);
+    this.removeAttribute("sign-in");
   }
   // Most elements never need a ballot's field, so it is made for the first ballot.
   offerBallot(isOffered) {
@@ -206,6 +216,7 @@ class Voting extends Watching {
   say(text, isBad = false, isLong = isBad) {
     clearTimeout(this.#fading);
     this.message.textContent = text;
+    if (text) this.message.lang = this.words.tag;
     this.message.classList.toggle("bad", isBad);
     // It lies over what is below, so it goes.
     if (text) this.#fading = setTimeout(() => this.say(""), isLong ? MESSAGE_LONG_MS : MESSAGE_MS);
@@ -245,16 +256,17 @@ class Voting extends Watching {
     this.say("");
   }
   isBusy() {
-    return this.#busy.has(this.reference);
+    return this.#busy === this.showing;
   }
   // The outcome is shown only while the element still shows the same vote.
   async once(work) {
     if (this.isBusy()) return;
     // A function for tokens may have one by now.
     if (this.hasAttribute("sign-in") && !settings.token) return this.#askToSignIn(null);
-    const { reference } = this;
-    this.#busy.add(reference);
-    const isSame = () => this.reference === reference;
+    const { showing } = this;
+    const earlier = login;
+    this.#busy = showing;
+    const isSame = () => this.showing === showing && login === earlier;
     try {
       await work(isSame);
       this.removeAttribute("sign-in");
@@ -266,7 +278,7 @@ class Voting extends Watching {
         this.fail(error);
       }
     }
-    this.#busy.delete(reference);
+    if (this.#busy === showing) this.#busy = null;
   }
 }
 

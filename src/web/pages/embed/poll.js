@@ -112,9 +112,9 @@ class Poll extends Voting {
     const { shown: poll } = this;
     if (this.isRefused()) return;
     if (poll.by_ballot) {
-      const { name } = poll.choices.find((choice) => choice.item_id === item);
-      const question = () => this.words.text("ballotSure", { name });
-      return this.ballot.ask({ button: this.rows.get(item).button, question, path: `/v1/items/${item}/votes`, value: 1 });
+      const { button, name } = this.rows.get(item);
+      const question = () => this.words.text("ballotSure", { name: name.textContent });
+      return this.ballot.ask({ button, question, path: `/v1/items/${item}/votes`, value: 1 });
     }
     return this.once(async (isSame) => {
       const isTakenBack = this.held.has(item);
@@ -125,15 +125,12 @@ class Poll extends Voting {
 }
 
 // Chooses a choice, or takes it back. All elements of the page show what the voter holds then.
-async function choose(poll, item, isTakenBack) {
-  const answer = await asVoter((id) => {
+function choose(poll, item, isTakenBack) {
+  const vote = (id) => {
     if (poll.max_choices === 1) return ask("PUT", ofVoter("polls", String(poll.id), id), { items: isTakenBack ? [] : [item] });
     // Only this choice: this page may not know the voter's other choices.
     const path = ofVoter("items", String(item), id);
     return isTakenBack ? ask("DELETE", path) : ask("PUT", path, { value: 1 });
-  });
-  const held = (choice) => (answer.items ? Number(answer.items.includes(choice)) : answer.value);
-  const changed = answer.items ? poll.choices.map((choice) => choice.item_id) : [item];
-  watch.changed(new Map(changed.map((choice) => [choice, held(choice)])));
-  return answer;
+  };
+  return asVoter(vote, ({ items, value }) => (items ? poll.choices.map(({ item_id: one }) => [one, Number(items.includes(one))]) : [[item, value]]));
 }

@@ -17,18 +17,21 @@ const keyOf = (to, emoji) => `key:${to}:${emoji}`;
 const pollOf = ({ shown }) => (shown?.choices ? shown : null);
 
 // Returns the methods of <tally-reactions>.
-export function methods({ cast, choose, make, setPressed, watch, whyNoReference }) {
+export function methods({ cast, choose, clock, loginNow, make, setPressed, stateOf, watch, whyNoReference }) {
   // One emoji. That of an item is watched as an element is.
   class Chip {
     wantsHeld = true;
     id = null; // of the item. Null: not known, or its first vote makes it
     count = null;
     isHeld = false;
+    isOpen = true;
+    isFull = false;
     constructor(element, emoji, reference = null) {
       Object.assign(this, { element, emoji, reference });
       this.button = make("button", "chip", { type: "button" });
       this.number = make("span", "count");
-      this.button.append(make("span", "emoji", { dir: "auto", textContent: emoji }), this.number);
+      this.name = make("span", "emoji", { dir: "auto" });
+      this.button.append(this.name, this.number);
       this.button.addEventListener("click", () => element.press(this));
       this.set({ id: null, vote_count: null });
     }
@@ -40,6 +43,7 @@ export function methods({ cast, choose, make, setPressed, watch, whyNoReference 
     }
     write() {
       const { words } = this.element;
+      this.name.textContent = this.emoji;
       const isHidden = this.count === null;
       this.number.textContent = isHidden ? "–" : words.number(this.count);
       const count = isHidden ? words.text("countFollows") : words.text("votes", { n: this.count });
@@ -50,7 +54,12 @@ export function methods({ cast, choose, make, setPressed, watch, whyNoReference 
       const own = votes.find((vote) => vote.item_id === this.id || `key:${vote.key}` === this.reference);
       this.id ??= own?.item_id ?? null;
       this.isHeld = own !== undefined && own.value !== -1;
+      this.enable();
+    }
+    enable() {
       setPressed(this.button, this.isHeld);
+      // On a full item a vote can still be taken back.
+      this.button.setAttribute("aria-disabled", String(!this.isOpen || (this.isFull && !this.isHeld)));
     }
     receive(item) {
       this.shown = item;
@@ -102,9 +111,10 @@ export function methods({ cast, choose, make, setPressed, watch, whyNoReference 
       if (isBallots && !this.isMissing) this.missing(`Poll ${one.id} takes ballots. <tally-poll> has a field for them.`);
       return !isBallots;
     },
-    add(emoji, reference) {
+    // `id`: of a choice, whose name may change.
+    add(emoji, reference, id = emoji) {
       const chip = new Chip(this, emoji, reference);
-      this.all.set(emoji, chip);
+      this.all.set(id, chip);
       this.chips.append(chip.button);
       return chip;
     },
@@ -116,34 +126,52 @@ export function methods({ cast, choose, make, setPressed, watch, whyNoReference 
       for (const chip of this.all.values()) chip.write();
     },
     render(one) {
-      if (!one.choices) return;
-      for (const { item_id, name, vote_count } of one.choices) {
-        const chip = this.all.get(name) ?? this.add(name);
+      for (const { item_id, name, vote_count } of one.choices ?? []) {
+        const chip = this.all.get(item_id) ?? this.add(name, null, item_id);
+        chip.emoji = name;
         chip.set({ id: item_id, vote_count });
       }
       this.tick();
     },
-    // What changes with time: a poll closes.
+    // What changes with time: a poll closes, or an item.
     tick() {
-      this.noteTimes(pollOf(this));
-      for (const { button } of this.all.values()) button.setAttribute("aria-disabled", String(this.state !== "open"));
+      const all = [...this.all.values()];
+      const poll = pollOf(this);
+      for (const chip of all) {
+        const one = poll ?? chip.shown;
+        chip.isOpen = !one || stateOf(one) === "open";
+        chip.isFull = one?.max_votes !== undefined && one.up_count + one.down_count >= one.max_votes;
+        chip.enable();
+      }
+      // Of several items, the element is as one that takes votes.
+      const best = all.find((chip) => chip.isOpen && !chip.isFull) ?? all.find((chip) => chip.isOpen) ?? all[0];
+      this.noteTimes(poll ?? best?.shown, best?.isFull);
+      if (!poll) clock.follow(this, all.flatMap(({ shown }) => (shown ? [shown.opens_at, shown.closes_at] : [])));
     },
     hold(votes) {
       for (const chip of this.all.values()) chip.hold(votes);
     },
     press(chip) {
       if (this.isRefused()) return;
-      return this.once(async () => {
+      if (chip.isFull && !chip.isHeld) return this.say(this.words.text("full"), true);
+      return this.once(async (isSame) => {
         const poll = pollOf(this);
-        if (poll) return this.emit("tally-vote", await choose(poll, chip.id, chip.isHeld));
-        const isTakenBack = chip.isHeld;
-        // Without the voter's votes it cannot know which to take back.
-        if (this.hasAttribute("single") && !isTakenBack && watch.votes === null) await watch.held();
-        await this.cast(chip, isTakenBack ? 0 : 1);
-        if (!this.hasAttribute("single") || isTakenBack) return;
-        // Only now: a voter whose new reaction is refused keeps the old one.
-        for (const other of this.all.values()) if (other !== chip && other.isHeld) await this.cast(other, 0);
+        if (poll) this.emit("tally-vote", await choose(poll, chip.id, chip.isHeld));
+        else await this.castIn([...this.all.values()], chip);
+        // What was said of an earlier press is over.
+        if (isSame()) this.say("");
       });
+    },
+    // Casts a vote on one of these chips, or takes it back. The element may show others meanwhile.
+    async castIn(all, chip) {
+      const earlier = loginNow();
+      const isTakenBack = chip.isHeld;
+      const isSingle = this.hasAttribute("single") && !isTakenBack;
+      // Without the voter's votes it cannot know which to take back.
+      if (isSingle && watch.votes === null) await watch.held();
+      await this.cast(chip, isTakenBack ? 0 : 1);
+      // Only now: a voter whose new reaction is refused keeps the old one.
+      for (const other of isSingle ? all : []) if (other !== chip && other.isHeld && loginNow() === earlier) await this.cast(other, 0);
     },
     async cast(chip, value) {
       const { shown } = chip;
@@ -152,7 +180,6 @@ export function methods({ cast, choose, make, setPressed, watch, whyNoReference 
       const isNew = chip.id === null;
       // A stream may have shown something newer meanwhile.
       if (chip.shown === shown) chip.set({ id: answer.item_id, vote_count: answer.vote_count ?? chip.count });
-      if (answer.voter_id) watch.changed(new Map([[answer.item_id, answer.value]]));
       if (isNew) watch.created(chip.reference);
       this.emit("tally-vote", answer);
     },

@@ -83,7 +83,7 @@ class Vote extends Voting {
     if (this.hasAttribute("full") && this.value === 0) return this.say(this.words.text("full"), true);
     if (item.by_ballot) {
       const [button, key] = wanted === 1 ? [this.up, "ballotSure"] : [this.down, "ballotSureDown"];
-      const question = () => this.words.text(key, { name: item.name });
+      const question = () => this.words.text(key, { name: this.shown.name });
       return this.ballot.ask({ button, question, path: `/v1/items/${item.id}/votes`, value: wanted });
     }
     return this.once(async (isSame) => {
@@ -94,7 +94,7 @@ class Vote extends Voting {
       const now = { ...item, id: answer.item_id };
       if (this.shown === item) this.shown = now;
       if (item.id === null) watch.created(reference);
-      if (answer.voter_id) watch.changed(new Map([[answer.item_id, answer.value]]));
+      this.hold(watch.votes ?? []);
       // A choice of a poll may have taken the place of another.
       if (item.poll_id) watch.held();
       this.emit("tally-vote", answer);
@@ -113,7 +113,7 @@ function cast(reference, value) {
   return asVoter((id) => {
     const own = ofVoter("items", reference, id);
     return value === 0 ? ask("DELETE", own) : ask("PUT", own, { value });
-  }).catch((error) => {
+  }, (answer) => [[answer.item_id, answer.value]]).catch((error) => {
     // The server may take anonymous votes. Then each is a vote of its own.
     if (![401, 403].includes(error.status) || value !== 1) throw error;
     return ask("POST", pathOf("items", reference, "/votes"), {});

@@ -40,6 +40,7 @@ const voter = {
   async make() {
     if (await this.remembered()) return this.known;
     const { token } = settings;
+    const earlier = login;
     let known;
     try {
       known = { id: (await this.given()).voter_id, own: true };
@@ -49,7 +50,7 @@ const voter = {
       const bytes = crypto.getRandomValues(new Uint8Array(12));
       known = { id: "page-" + Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join(""), own: false };
     }
-    if (settings.token !== token) return this.make(); // the voter has changed meanwhile
+    if (login !== earlier) return this.make(); // the voter has changed meanwhile
     [this.known, this.isKept] = [known, !(await token?.())];
     if (this.isKept) keep(known);
     return known;
@@ -79,15 +80,21 @@ function keep(known) {
   }
 }
 
-// Does something as this browser's voter. Replaces a credential that is no longer valid, once. With tokens, someone
-// may have signed in meanwhile.
-async function asVoter(work) {
+// Votes as this browser's voter. Replaces a credential that is no longer valid, once. With tokens, someone may have
+// signed in meanwhile. `changes` says which items have which values then, for what the page shows.
+async function asVoter(work, changes) {
+  let by = login;
   const known = await voter.identify();
+  let answer;
   try {
-    return await work(known.id);
+    answer = await work(known.id);
   } catch (error) {
     if (!(error instanceof Refused) || ![401, 403].includes(error.status) || !(known.own || settings.token)) throw error;
     voter.forget();
-    return work((await voter.identify()).id);
+    by = login;
+    answer = await work((await voter.identify()).id);
   }
+  // The vote of an earlier voter is not the present one's.
+  if (login === by) watch.changed(new Map(changes(answer)));
+  return answer;
 }

@@ -226,6 +226,7 @@ const watch = {
     tellTabs();
   },
   say(connected, reason = "") {
+    isRead ||= connected;
     if (this.connected === connected) return;
     const was = this.connected;
     this.connected = connected;

@@ -70,7 +70,7 @@ async fn every_answer_of_a_route_protects_browsers_and_asks_for_https_where_tls_
     let requests = |vote: u16| {
         vec![
             (200, get("/")),
-            (200, get("/assets/page-0000000000.js")),
+            (200, get("/assets/page-00000000.js")),
             (200, get("/problems")),
             (200, get("/health/live")),
             (vote, post("/v1/items/1/votes", json, "{}")),

@@ -163,7 +163,7 @@ async fn each_route_takes_the_credentials_that_the_table_says_and_no_other() {
                 .replace("{id}", id)
                 .replace("{voter_id}", "ada")
                 .replace("{slug}", "full")
-                .replace("{name}", "page-0000000000.css");
+                .replace("{name}", "page-00000000.css");
             let path = match (row.method.as_str(), path.as_str()) {
                 ("GET", "/v1/votes" | "/v1/feed") => format!("{path}?voter_id=ada&items=1"),
                 _ => path,

@@ -198,7 +198,7 @@ async fn every_answer_tells_browsers_to_guess_nothing_and_no_answer_names_the_pr
     tally.item("x").await;
     for path in [
         "/",
-        "/assets/page-0000000000.js",
+        "/assets/page-00000000.js",
         "/v1/items",
         "/v1/items/1",
         "/problems/full",

@@ -235,15 +235,15 @@ async fn the_page_loads_nothing_from_elsewhere() {
     for (path, kind) in [
         ("/", "text/html"),
         ("/embed", "text/html"),
-        ("/assets/page-0000000000.css", "text/css"),
+        ("/assets/page-00000000.css", "text/css"),
         ("/ops", "text/html"),
-        ("/assets/ops-0000000000.css", "text/css"),
-        ("/assets/ops-0000000000.js", "text/javascript"),
-        ("/assets/page-0000000000.js", "text/javascript"),
-        ("/assets/embed-0000000000.js", "text/javascript"),
-        ("/assets/embed-page-0000000000.js", "text/javascript"),
-        ("/assets/frame-0000000000.css", "text/css"),
-        ("/assets/frame-0000000000.js", "text/javascript"),
+        ("/assets/ops-00000000.css", "text/css"),
+        ("/assets/ops-00000000.js", "text/javascript"),
+        ("/assets/page-00000000.js", "text/javascript"),
+        ("/assets/embed-00000000.js", "text/javascript"),
+        ("/assets/embed-page-00000000.js", "text/javascript"),
+        ("/assets/frame-00000000.css", "text/css"),
+        ("/assets/frame-00000000.js", "text/javascript"),
         ("/embed.js", "text/javascript"),
     ] {
         let response = tally

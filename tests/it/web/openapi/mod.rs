@@ -231,7 +231,7 @@ async fn a_client_that_has_the_description_or_the_page_does_not_get_it_again() {
     for (path, kind) in [
         ("/openapi.json", "application/json"),
         ("/docs", "text/html; charset=utf-8"),
-        ("/assets/docs-0000000000.css", "text/css; charset=utf-8"),
+        ("/assets/docs-00000000.css", "text/css; charset=utf-8"),
     ] {
         let url = format!("{}{path}", tally.base);
         let first = tally.http.get(&url).send().await.expect("an answer");
