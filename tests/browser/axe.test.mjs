@@ -63,7 +63,7 @@ const REFUSALS = {
   outcomeUnknown: problem("vote-unconfirmed", 503, { stored: "unknown" }),
   refused: problem("of-a-later-version", 409),
   noAnswer: "no JSON",
-  originRefused: null, // the browser keeps what the server says
+  cut: null, // this page has read answers, so nothing refuses its origin
 };
 const UNKNOWN_VOTER = problem("credential-missing", 401);
 
@@ -97,7 +97,7 @@ const ALL = {
   "vote closes in minutes": vote({}, { says: [["closesIn"]] }, [], { times: () => ({ closes_at: inMinutes(30) }) }),
   "vote closes in seconds": vote({}, { says: [["closesIn", { time: SECONDS }]] }, [], { times: () => ({ closes_at: inMinutes(4.5) }) }),
   "vote without a sign-in": vote({}, { has: ["sign-in"], says: [["signIn"]] }, [press("up", { until: "tally-sign-in" })], { refused: UNKNOWN_VOTER }),
-  ...Object.fromEntries(Object.entries(REFUSALS).map(([key, refused]) => [`vote refused: ${key}`, vote({}, { refused: key }, [refuses("down")], { refused })])),
+  ...Object.fromEntries(Object.entries(REFUSALS).map(([key, refused]) => [`vote refused: ${key}`, vote({}, { refused: key === "cut" ? "noAnswer" : key }, [refuses("down")], { refused })])),
   "vote by ballot": vote({ by_ballot: true }, { says: [["ballot"]] }),
   "vote by ballot, Enter before a choice": vote({ by_ballot: true }, { says: [["chooseFirst"]] }, [type("0000-0000"), enter]),
   "vote by ballot, without the ballot": vote({ by_ballot: true }, { says: [["ballotEmpty"]], pressed: ["up"] }, [only("up")]),

@@ -380,3 +380,45 @@ test("reactions say by their attributes that their items are closed, full or not
   await page.locator("tally-reactions").nth(1).getByText("All places are taken.").waitFor();
   assert.deepEqual(page.errors, []);
 });
+
+test("reactions to items with times and without any open and close by themselves, and the page goes on", async () => {
+  const at = (ms) => new Date(Date.now() + ms).toISOString();
+  await creating.newItem({ name: "👍", key: "post-25:👍" });
+  await creating.newItem({ name: "❤️", key: "post-25:❤️", closes_at: at(4000) });
+  await creating.newItem({ name: "👍", key: "post-26:👍", opens_at: at(4000) });
+  await creating.newItem({ name: "❤️", key: "post-26:❤️" });
+  const page = await person();
+  await page.goto(hosted("with-times", '<tally-reactions to="post-25" emoji="👍 ❤️"></tally-reactions><tally-reactions to="post-26" emoji="👍 ❤️"></tally-reactions>'));
+  const disabled = () => page.locator("tally-reactions").getByRole("button").evaluateAll((all) => all.map((one) => one.getAttribute("aria-disabled")).join());
+  await eventually(async () => (await disabled()) === "false,false,true,false");
+  await eventually(async () => (await disabled()) === "false,true,false,false");
+  await chip(page, "👍").first().click();
+  await isPressed(chip(page, "👍").first());
+  assert.deepEqual(page.errors, []);
+});
+
+test("after an answer that was lost, elements show what the voter holds", async () => {
+  const item = await creating.newItem({ name: "Lost" });
+  const poll = await creating.newPoll({ title: "Lost?" });
+  const page = await person();
+  await page.goto(hosted("lost", `<tally-vote item="${item}"></tally-vote><tally-poll poll="${poll.id}"></tally-poll><tally-reactions to="post-27" emoji="👍 🎉"></tally-reactions>`));
+  const button = (name) => page.getByRole("button", { name });
+  const before = [button(/^Vote up/), button(/^Soup/), chip(page, "👍")];
+  const after = [button(/^Vote down/), button(/^Salad/), chip(page, "🎉")];
+  for (const one of before) {
+    await one.click();
+    await isPressed(one);
+  }
+  // Stored, and not answered.
+  await page.route("**/votes**", async (route) => {
+    if (route.request().method() !== "PUT") return route.continue();
+    await route.fetch();
+    await route.abort();
+  });
+  for (const one of after) {
+    await one.click();
+    await isPressed(one);
+  }
+  for (const one of before.slice(0, 2)) await isReleased(one);
+  assert.deepEqual(page.errors, []);
+});

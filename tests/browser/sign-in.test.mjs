@@ -192,3 +192,53 @@ test("an element that asks to sign in asks no more when it shows another item or
   assert.deepEqual(page.errors, []);
   await server.end();
 });
+
+test("a function for tokens that never answers, or gives no token, keeps nobody from voting once there is a good one", async () => {
+  const server = await Server.start(closed);
+  const item = await server.newItem({ name: "Dialog" });
+  const page = await person();
+  await hears(page, "tally-error");
+  const configure = (text) => page.evaluate(async ([script, text]) => (await import(script)).configure({ token: new Function(`return ${text}`)() }), [`${server.base}/embed.js`, text]);
+  await page.goto(hostElements("dialog", `<tally-vote item="${item}"></tally-vote>`, { server }));
+  const up = page.getByRole("button", { name: "Vote up: Dialog" });
+  await up.waitFor();
+  // A login page in place of a token.
+  await configure('() => "<!doctype html>\\n<title>Log in</title>"');
+  await up.click();
+  await eventually(async () => (await heard(page, "tally-error")).length > 0);
+  assert.doesNotMatch((await heard(page, "tally-error"))[0].message, /does not answer/);
+  await configure("() => new Promise(() => {})");
+  assert.equal(await page.locator('[part="message"]').textContent(), "", "what was said is of the earlier voter");
+  await up.click();
+  await configure(`() => ${JSON.stringify(tokenOf("ada"))}`);
+  await up.click();
+  await isPressed(up);
+  assert.equal((await server.call("GET", `/v1/items/${item}`)).vote_count, 1);
+  assert.deepEqual(page.errors, []);
+  await server.end();
+});
+
+test("a ballot's outcome is said whoever signs in while it is on its way", async () => {
+  const server = await Server.start(closed);
+  const item = await server.newItem({ name: "Spent", by_ballot: true });
+  const { ballots } = await server.call("POST", `/v1/items/${item}/ballots`, { count: 1 });
+  const page = await person();
+  await page.goto(hostElements("spent", `<tally-vote item="${item}"></tally-vote>`, { server }));
+  const [asked, released] = [promised(), promised()];
+  await page.route("**/votes", async (route) => {
+    if (route.request().method() !== "POST") return route.continue();
+    asked.resolve();
+    await released.promise;
+    await route.continue();
+  });
+  await page.getByLabel("Your ballot").fill(ballots[0]);
+  await page.getByRole("button", { name: "Vote up: Spent" }).click();
+  await page.getByRole("alertdialog").getByRole("button", { name: "Vote", exact: true }).click();
+  await asked.promise;
+  await page.evaluate(async ([script, token]) => (await import(script)).configure({ token: () => token }), [`${server.base}/embed.js`, tokenOf("ada")]);
+  released.resolve();
+  await shows(page, "Your vote counts. The ballot is spent.");
+  assert.equal(await page.getByLabel("Your ballot").inputValue(), "");
+  assert.deepEqual(page.errors, []);
+  await server.end();
+});

@@ -172,12 +172,17 @@ fn bare(script: &str) -> String {
 fn bare_styles(line: &str) -> String {
     let mut bare = String::with_capacity(line.len());
     for part in line.split(' ') {
-        let is_needed =
-            !bare.is_empty() && !bare.ends_with(['{', '}', ';', ':', ',']) && !part.starts_with(['{', '}']);
+        let is_needed = !bare.is_empty()
+            && !bare.ends_with(['{', '}', ';', ':', ',', '>'])
+            && !part.starts_with(['{', '}', '>']);
         if is_needed {
             bare.push(' ');
         }
         bare.push_str(part);
+    }
+    // A fraction needs no zero before its point.
+    for before in [' ', ':', ',', '('] {
+        bare = bare.replace(&format!("{before}0."), &format!("{before}."));
     }
     bare.replace(";}", "}")
 }
@@ -255,10 +260,10 @@ mod tests {
         assert_eq!(bare(script), "const limit = 5;say(\"a // b\");\nsay(`c // d`);\n");
         let script = "if (a) {\n  say(`x {\n  y;\n`, [\n    1,\n  ]);\n}\nb()\n";
         assert_eq!(bare(script), "if (a) {say(`x {\ny;\n`, [1,]);}\nb()\n");
-        let script = "one.replaceSync(`\na, :host b:is(c) > d { e: f(g, h); i: j; }\n@k (l: m) {\n  n { o: p }\n}\n`);\nq();\n";
+        let script = "one.replaceSync(`\na, :host b:is(c) > d { e: f(g, 0.5em) 0.2s; i: 10.5px; }\n@k (l: m) {\n  n { o: p }\n}\n`);\nq();\n";
         assert_eq!(
             bare(script),
-            "one.replaceSync(`a,:host b:is(c) > d{e:f(g,h);i:j}@k (l:m){n{o:p}}`);q();"
+            "one.replaceSync(`a,:host b:is(c)>d{e:f(g,.5em) .2s;i:10.5px}@k (l:m){n{o:p}}`);q();"
         );
     }
 

@@ -61,12 +61,9 @@ class Refused extends Error {
   }
 }
 
-// Imports a file of this server. Some browsers remember that an address had no answer.
-let imports = 0;
-const load = (file) => import(SERVER + file + (imports ? `?${imports}` : "")).catch((error) => {
-  imports += 1;
-  throw error;
-});
+// Imports a file of this server. Some browsers remember that an address had no answer, so the next one is another.
+let again = "";
+const load = (file) => import(SERVER + file + again);
 
 // Names that every proxy leaves as they are in a path. It may decode or refuse %2F; other names go into the query.
 const isPlain = (name) => /^[\w~-][\w.~-]*$/.test(name);
@@ -89,7 +86,8 @@ export async function ask(method, path, body) {
   const token = await settings.token?.();
   if (token) headers.authorization = `Bearer ${token}`;
   const signal = AbortSignal.timeout(ANSWER_LIMIT_MS);
-  const asked = { method, headers, signal, credentials: "include" };
+  // Not every text may be a token.
+  const asked = { method, headers: new Headers(headers), signal, credentials: "include" };
   if (body !== undefined) asked.body = JSON.stringify(body);
   let response, answer;
   try {

@@ -77,12 +77,12 @@ class Ballot {
   }
   spend() {
     const { element, choice, input } = this;
-    if (element.isBusy()) return;
     this.close();
     const ballot = input.value;
     // What is shown may change meanwhile, and change back.
     const isMarked = () => this.choice === choice;
-    return element.once(async (isSame) => {
+    const { showing } = element; // whoever has signed in meanwhile
+    return element.once(async () => {
       input.readOnly = true;
       let answer;
       try {
@@ -95,7 +95,7 @@ class Ballot {
         if (isMarked()) input.readOnly = false;
       }
       element.emit("tally-vote", answer);
-      if (!isSame()) return;
+      if (element.showing !== showing) return;
       if (input.value === ballot) input.value = "";
       if (isMarked()) this.choice = null;
       element.press();

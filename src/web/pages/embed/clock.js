@@ -37,7 +37,7 @@ const clock = {
     if (waits.length > 0) this.timer = setTimeout(() => this.tick(), Math.min(HOUR_MS, ...waits));
   },
   tick() {
-    for (const element of this.moments.keys()) element.tick();
+    for (const element of [...this.moments.keys()]) element.tick(); // which may follow others
     this.plan();
   },
 };

@@ -10,6 +10,7 @@ async function fetchMethods(one, file) {
     return one.isConnected;
   } catch (error) {
     fetched.delete(file);
+    again += "?";
     if (!one.isConnected) return false;
     setTimeout(() => one.isConnected && one.learn(), RETRY_MOST_MS);
     one.unavailable(error);
@@ -18,7 +19,6 @@ async function fetchMethods(one, file) {
 }
 
 class Reactions extends Voting {
-  static kind = ""; // it watches by itself: several items, or a poll
   static observedAttributes = ["to", "emoji", "poll"];
   build() {
     this.chips = make("div", "reactions");

@@ -191,7 +191,7 @@ class Voting extends Watching {
   disconnectedCallback() {
     super.disconnectedCallback();
     clock.leave(this);
-    this.signedIn();
+    if (this.hasAttribute("sign-in")) this.signedIn();
   }
   learned() {
     this.ballot?.learned(this.words);
@@ -222,8 +222,8 @@ class Voting extends Watching {
     if (text) this.#fading = setTimeout(() => this.say(""), isLong ? MESSAGE_LONG_MS : MESSAGE_MS);
   }
   // Notes what the times of this item or poll mean now. Without one, nothing.
-  noteTimes(one, isFull = false) {
-    clock.follow(this, one && this.isConnected ? [one.opens_at, one.closes_at] : []);
+  noteTimes(one, isFull = false, times = [one?.opens_at, one?.closes_at]) {
+    clock.follow(this, this.isConnected ? times : []);
     this.state = one ? stateOf(one) : "open";
     this.toggleAttribute("closed", this.state === "closed");
     this.toggleAttribute("not-open", this.state === "not-open-yet");
@@ -250,17 +250,15 @@ class Voting extends Watching {
     this.say(this.words.text("signIn"), false, true);
     this.emit("tally-sign-in", { problem });
   }
+  // The voter may be another one, who waits for no earlier vote.
   signedIn() {
-    if (!this.hasAttribute("sign-in")) return;
+    this.#busy = null;
     this.removeAttribute("sign-in");
     this.say("");
   }
-  isBusy() {
-    return this.#busy === this.showing;
-  }
   // The outcome is shown only while the element still shows the same vote.
   async once(work) {
-    if (this.isBusy()) return;
+    if (this.#busy === this.showing) return;
     // A function for tokens may have one by now.
     if (this.hasAttribute("sign-in") && !settings.token) return this.#askToSignIn(null);
     const { showing } = this;
@@ -271,6 +269,8 @@ class Voting extends Watching {
       await work(isSame);
       this.removeAttribute("sign-in");
     } catch (error) {
+      // It may be stored, and may have created what it is on.
+      if (!error.status) watch.created();
       if (error.status === 401 && isSame()) {
         this.#askToSignIn(error.problem);
       } else {

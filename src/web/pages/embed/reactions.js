@@ -17,7 +17,7 @@ const keyOf = (to, emoji) => `key:${to}:${emoji}`;
 const pollOf = ({ shown }) => (shown?.choices ? shown : null);
 
 // Returns the methods of <tally-reactions>.
-export function methods({ cast, choose, clock, loginNow, make, setPressed, stateOf, watch, whyNoReference }) {
+export function methods({ cast, choose, loginNow, make, setPressed, stateOf, watch, whyNoReference }) {
   // One emoji. That of an item is watched as an element is.
   class Chip {
     wantsHeld = true;
@@ -145,8 +145,8 @@ export function methods({ cast, choose, clock, loginNow, make, setPressed, state
       }
       // Of several items, the element is as one that takes votes.
       const best = all.find((chip) => chip.isOpen && !chip.isFull) ?? all.find((chip) => chip.isOpen) ?? all[0];
-      this.noteTimes(poll ?? best?.shown, best?.isFull);
-      if (!poll) clock.follow(this, all.flatMap(({ shown }) => (shown ? [shown.opens_at, shown.closes_at] : [])));
+      const times = (poll ? [poll] : all.map((chip) => chip.shown)).flatMap((one) => [one?.opens_at, one?.closes_at]);
+      this.noteTimes(poll ?? best?.shown, best?.isFull, times);
     },
     hold(votes) {
       for (const chip of this.all.values()) chip.hold(votes);
@@ -176,11 +176,11 @@ export function methods({ cast, choose, clock, loginNow, make, setPressed, state
     async cast(chip, value) {
       const { shown } = chip;
       const reference = chip.id === null ? chip.reference : String(chip.id);
-      const answer = await cast(reference, value);
       const isNew = chip.id === null;
+      const answer = await cast(reference, value);
       // A stream may have shown something newer meanwhile.
       if (chip.shown === shown) chip.set({ id: answer.item_id, vote_count: answer.vote_count ?? chip.count });
-      if (isNew) watch.created(chip.reference);
+      if (isNew) watch.created();
       this.emit("tally-vote", answer);
     },
   };

@@ -4,7 +4,7 @@ class Vote extends Voting {
   value = 0;
   build() {
     this.name = make("span", "name", { dir: "auto" });
-    this.count = make("span", "count", { textContent: "–" });
+    this.count = make("span", "count");
     this.unit = make("span", null, { className: "unseen" });
     this.up = make("button", "up", { type: "button" });
     this.down = make("button", "down", { type: "button" });
@@ -21,7 +21,6 @@ class Vote extends Voting {
     box.append(this.name, this.buttons);
     Object.assign(this, foot());
     this.root.append(box, this.foot);
-    this.press();
   }
   place(field, question) {
     this.buttons.after(field, question);
@@ -93,7 +92,7 @@ class Vote extends Voting {
       const answer = await cast(reference, value);
       const now = { ...item, id: answer.item_id };
       if (this.shown === item) this.shown = now;
-      if (item.id === null) watch.created(reference);
+      if (item.id === null) watch.created();
       this.hold(watch.votes ?? []);
       // A choice of a poll may have taken the place of another.
       if (item.poll_id) watch.held();

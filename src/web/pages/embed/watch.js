@@ -171,9 +171,9 @@ const watch = {
       }
     }
   },
-  // A vote of this page has created this item.
-  created(reference) {
-    this.absent.items.delete(reference);
+  // A vote of this page has created an item, or may have: it looks for all again.
+  created() {
+    this.absent.items.clear();
     this.soon();
   },
   deliver({ items, polls }) {
@@ -233,6 +233,7 @@ const watch = {
     if (connected && was === null) return;
     document.dispatchEvent(new CustomEvent("tally-connection", { detail: { connected, reason } }));
     for (const element of this.elements()) element.toggleAttribute("stale", !connected);
+    if (connected) this.held();
   },
 };
 

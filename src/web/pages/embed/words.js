@@ -122,6 +122,7 @@ function wordsFor(tag) {
       (words) => known.set(file, words.default),
       () => {
         known.delete(file);
+        again += "?";
         setTimeout(() => speaking.forEach((one) => fileOf(one.tag) === file && one.learn()), RETRY_MOST_MS);
       },
     );
