@@ -1,7 +1,7 @@
 // Votes with ballots, which cannot be changed: nothing is sent before the voter has said so twice.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { close, eventually, faults, focusIsShown, hasFocus, hostElements, isPressed, isReleased, open, person, promised, refused, shows, tally } from "./harness.mjs";
+import { close, eventually, faults, focusIsShown, hasFocus, heldBack, hostElements, isPressed, isReleased, open, person, refused, shows, tally } from "./harness.mjs";
 
 before(open);
 after(close);
@@ -83,23 +83,11 @@ test("a poll that closes while it asks takes the question away, and the choice k
   assert.deepEqual([page.votes, page.errors], [[], []]);
 });
 
-// Holds the requests that spend ballots. `asked` is kept when one has come, and `release` lets it go on.
-async function heldBack(page) {
-  const [asked, released] = [promised(), promised()];
-  await page.route("**/votes", async (route) => {
-    if (route.request().method() !== "POST") return route.continue();
-    asked.resolve();
-    await released.promise;
-    await route.continue();
-  });
-  return { asked: asked.promise, release: released.resolve };
-}
-
 test("while a ballot is on its way nothing else is asked or marked, and then the next ballot votes for what is pressed next", async () => {
   const { poll, ballots, page } = await board("on-its-way");
   await field(page).fill(ballots[0]);
   await choice(page, "Soup").click();
-  const { asked, release } = await heldBack(page);
+  const { asked, release } = await heldBack(page, "**/votes", "POST");
   await question(page).getByRole("button", { name: "Vote", exact: true }).click();
   await asked;
   await field(page).press("End");
@@ -132,7 +120,7 @@ test("an element that shows another item while a ballot is on its way votes on t
     const up = page.getByRole("button", { name: /^Vote up/ });
     await field(page).fill(ballot);
     await up.click();
-    const { asked, release } = await heldBack(page);
+    const { asked, release } = await heldBack(page, "**/votes", "POST");
     await question(page).getByRole("button", { name: "Vote", exact: true }).click();
     await asked;
     await page.locator("tally-vote").evaluate((one, item) => one.setAttribute("item", item), String(second));
@@ -166,7 +154,7 @@ test("a question names what is asked about now, and an earlier ballot's outcome 
   await question(page).getByText("Vote for Soup?").waitFor();
   await tally.call("PATCH", `/v1/items/${poll.choices[0].item_id}`, { name: "Broth" });
   await question(page).getByText("Vote for Broth?").waitFor();
-  const { asked, release } = await heldBack(page);
+  const { asked, release } = await heldBack(page, "**/votes", "POST");
   await field(page).fill("no-ballot");
   await question(page).getByRole("button", { name: "Vote", exact: true }).click();
   await asked;

@@ -1,10 +1,13 @@
 // What pages cost in a browser, as rows of a table: FIGURES=1 make test-browser. The machine also runs the stores, the
-// workers and the browser.
+// workers and the browser. EMBED_BEFORE names the embed.js of an earlier version: then only the time until counts are
+// shown is measured, with the earlier script and the present one in turns.
 import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
 import { close, count, hostElements, open, person, tally } from "./harness.mjs";
 
 const VISITS = 3;
 const LOADS = 11;
+const LOADS_IN_TURNS = 81; // with fewer, medians of the same script differ by 5% and more
 const ITEMS = 100;
 const POLLS = 10;
 const WATCHED_MS = 10_000;
@@ -69,8 +72,8 @@ function largestWindow(shifts) {
 }
 
 // A first visit to a page of another site with this many elements: how long after it began the first of them shows its
-// count, and how long until all do.
-async function elements(items) {
+// count, and how long until all do. `script`: in the place of the server's embed.js.
+async function elements(items, script = null) {
   const address = hostElements("many", items.map((item) => `<tally-vote item="${item}"></tally-vote>`).join(""));
   const page = await person();
   await page.addInitScript(() => {
@@ -84,11 +87,25 @@ async function elements(items) {
     };
     requestAnimationFrame(look);
   });
+  if (script !== null) await page.route("**/embed.js", async (route) => route.fulfill({ response: await route.fetch(), body: script }));
   await page.goto(address);
   await page.waitForFunction(() => globalThis.shown.all !== null);
   const shown = await page.evaluate(() => globalThis.shown);
   await page.context().close();
   return shown;
+}
+
+// The same with two scripts in turns, both put in the same way.
+async function elementsInTurns(items, before) {
+  const scripts = { before, now: await (await fetch(`${tally.base}/embed.js`)).text() };
+  const times = { before: [], now: [] };
+  for (let at = 0; at < LOADS_IN_TURNS; at++) {
+    for (const which of at % 2 ? ["before", "now"] : ["now", "before"]) times[which].push((await elements(items, scripts[which])).all);
+  }
+  for (const [which, all] of Object.entries(times)) {
+    all.sort((a, b) => a - b);
+    row(`until the last one shows its count, ms, median and most of ${LOADS_IN_TURNS}`, `${ITEMS} elements, the script ${which}`, figures([all[Math.floor(LOADS_IN_TURNS / 2)], all.at(-1)]));
+  }
 }
 
 async function longTasks() {
@@ -143,11 +160,12 @@ async function spreads() {
   return times.sort((a, b) => a - b);
 }
 
-await open();
-try {
+async function measure() {
   const { items, polls } = await prepare();
   row("figure", "of", "value");
   row("---", "---", "---");
+  const before = process.env.EMBED_BEFORE;
+  if (before) return elementsInTurns(items, await readFile(before, "utf8"));
   for (const path of ["/", `/polls/${polls[0].id}`, "/embed", "/ops"]) {
     const visits = [];
     for (let at = 0; at < VISITS; at++) visits.push(await visit(path));
@@ -168,6 +186,11 @@ try {
   row(`tasks longer than 50 ms in ${WATCHED_MS / 1000} s`, `/, ${ITEMS} counts change each second (${rounds} times, ${changed} changes shown)`, tasks.length ? `${tasks.length}: ${figures(tasks)} ms` : "none");
   const times = await spreads();
   row("from a vote's answer to a second window, ms", `${VOTES} votes`, `median ${((times[VOTES / 2 - 1] + times[VOTES / 2]) / 2).toFixed(0)}, most ${times.at(-1).toFixed(0)}`);
+}
+
+await open();
+try {
+  await measure();
 } finally {
   await close();
 }

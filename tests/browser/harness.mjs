@@ -3,12 +3,11 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { readFile, rm } from "node:fs/promises";
 import { createServer, request as send } from "node:http";
 import { createRequire } from "node:module";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { chromium } from "playwright-core";
+import { temporary } from "../folders.mjs";
 import { freePort } from "../ports.mjs";
 
 const program = process.env.BROWSER_TEST_PROGRAM;
@@ -49,7 +48,7 @@ export class Server {
     server.#settings = settings;
     server.port = await freePort();
     server.base = `http://127.0.0.1:${server.port}`;
-    server.#folder = await mkdtemp(join(tmpdir(), "tally-browser-"));
+    server.#folder = await temporary("tally-browser");
     servers.add(server);
     await server.start();
     return server;
@@ -108,6 +107,20 @@ export class Server {
     const { results } = await this.call("POST", "/v1/votes", { votes });
     for (const one of results) assert.ok(one.status < 300, JSON.stringify(one));
   }
+}
+
+// Holds back what the page sends with this method. `asked` keeps with its address when the first comes; `release` lets
+// them all go on, or be cut.
+export async function heldBack(page, address, method = "GET") {
+  const [asked, released] = [promised(), promised()];
+  await page.route(address, async (route) => {
+    if (route.request().method() !== method) return route.continue();
+    asked.resolve(route.request().url());
+    await (await released.promise)(route);
+  });
+  const release = () => released.resolve((route) => route.continue());
+  const cut = () => released.resolve((route) => route.abort());
+  return { asked: asked.promise, release, cut };
 }
 
 // Starts a `tally dev`, a browser, and a host for other pages under both origins.

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { after, before, test } from "node:test";
-import { close, eventually, faults, fits, host, hostElements, isPressed, open, person, promised, tally } from "./harness.mjs";
+import { close, eventually, faults, fits, heldBack, host, hostElements, isPressed, open, person, tally } from "./harness.mjs";
 import { bare, html, languages, text, words } from "./languages.mjs";
 
 after(close);
@@ -112,19 +112,14 @@ test("a language tag with a region, a script or an old name has the words of its
 
 test("a language that changes back while the words of another one are fetched stays as it is", async () => {
   const page = await person();
-  const [asked, released] = [promised(), promised()];
-  await page.route("**/assets/words-de-*.js", async (route) => {
-    asked.resolve(route.request().url());
-    await released.promise;
-    await route.continue();
-  });
+  const { asked, release } = await heldBack(page, "**/assets/words-de-*.js");
   await page.goto(hostElements("there-and-back", shared.elements, { html: html("en") }));
   await labelled(page, text("en", "voteUpFor", { name: "Quill" }));
   const speak = (language) => page.evaluate((language) => (document.documentElement.lang = language), language);
   await speak("de");
-  const file = await asked.promise;
+  const file = await asked;
   await speak("en");
-  released.resolve();
+  release();
   await page.evaluate((file) => import(file), file);
   for (const element of ["tally-vote", "tally-poll", "tally-history"]) assert.deepEqual((await spoken(page, element)).words, ["en"], element);
   await speak("de");

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { after, before, test } from "node:test";
-import { Server, close, eventually, faults, heard, hears, hostElements, isPressed, isReleased, open, person, promised, refused, tabTo, tally } from "./harness.mjs";
+import { Server, close, eventually, faults, heard, hears, heldBack, hostElements, isPressed, isReleased, open, person, refused, tabTo, tally } from "./harness.mjs";
 
 let creating; // a server that creates items with their first vote
 before(async () => {
@@ -236,19 +236,13 @@ test("what became of a press is said only while the reactions show what was pres
   await has(page, "👍", "0 votes");
   const show = (to) => page.locator("tally-reactions").evaluate((one, to) => one.setAttribute("to", to), to);
   const message = page.locator('tally-reactions [part="message"]');
-  const [asked, released] = [promised(), promised()];
-  await page.route("**/votes**", async (route) => {
-    if (route.request().method() !== "PUT") return route.continue();
-    asked.resolve();
-    await released.promise;
-    await route.abort();
-  });
+  const { asked, cut } = await heldBack(page, "**/votes**", "PUT");
   await chip(page, "👍").click();
-  await asked.promise;
+  await asked;
   await show("post-13");
   await has(page, "👍", "0 votes");
   const failed = page.waitForEvent("requestfailed");
-  released.resolve();
+  cut();
   await failed;
   // The earlier press keeps nobody from this one.
   await page.unroute("**/votes**");
@@ -308,18 +302,12 @@ test("with single, only the old emoji of what was pressed is taken back, whateve
     await chip(page, "😂").waitFor();
     if ((await chip(page, "😂").getAttribute("aria-pressed")) === "false") await chip(page, "😂").click();
     await has(page, "😂", "1 vote");
-    const [asked, released] = [promised(), promised()];
-    await page.route("**/votes**", async (route) => {
-      if (route.request().method() !== "PUT") return route.continue();
-      asked.resolve();
-      await released.promise;
-      await route.continue();
-    });
+    const { asked, release } = await heldBack(page, "**/votes**", "PUT");
     await chip(page, "👍").click();
-    await asked.promise;
+    await asked;
     await set(name, value);
     const takenBack = page.waitForResponse((answer) => answer.request().method() === "DELETE");
-    released.resolve();
+    release();
     await (await takenBack).finished();
     await page.unroute("**/votes**");
     for (const [key, votes] of [["post-17:👍", 1], ["post-17:😂", 0], ["post-18:😂", 1]]) await eventually(async () => (await countOf(key)) === votes);

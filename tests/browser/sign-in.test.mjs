@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { after, before, test } from "node:test";
-import { Server, close, eventually, heard, hears, hostElements, isPressed, isReleased, open, person, promised, shows } from "./harness.mjs";
+import { Server, close, eventually, heard, hears, heldBack, hostElements, isPressed, isReleased, open, person, promised, shows } from "./harness.mjs";
 
 before(open);
 after(close);
@@ -224,19 +224,13 @@ test("a ballot's outcome is said whoever signs in while it is on its way", async
   const { ballots } = await server.call("POST", `/v1/items/${item}/ballots`, { count: 1 });
   const page = await person();
   await page.goto(hostElements("spent", `<tally-vote item="${item}"></tally-vote>`, { server }));
-  const [asked, released] = [promised(), promised()];
-  await page.route("**/votes", async (route) => {
-    if (route.request().method() !== "POST") return route.continue();
-    asked.resolve();
-    await released.promise;
-    await route.continue();
-  });
+  const { asked, release } = await heldBack(page, "**/votes", "POST");
   await page.getByLabel("Your ballot").fill(ballots[0]);
   await page.getByRole("button", { name: "Vote up: Spent" }).click();
   await page.getByRole("alertdialog").getByRole("button", { name: "Vote", exact: true }).click();
-  await asked.promise;
+  await asked;
   await page.evaluate(async ([script, token]) => (await import(script)).configure({ token: () => token }), [`${server.base}/embed.js`, tokenOf("ada")]);
-  released.resolve();
+  release();
   await shows(page, "Your vote counts. The ballot is spent.");
   assert.equal(await page.getByLabel("Your ballot").inputValue(), "");
   assert.deepEqual(page.errors, []);

@@ -3,10 +3,9 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { rm } from "node:fs/promises";
 import { after, before, test } from "node:test";
+import { temporary } from "../folders.mjs";
 import { freePort } from "../ports.mjs";
 import { close, eventually, faults, fits, isPressed, isReleased, open, person, shows } from "./harness.mjs";
 
@@ -28,7 +27,7 @@ class Site {
   static async start(settings = {}) {
     const started = new Site();
     const [port, tallyPort] = [await freePort(), await freePort()];
-    started.folder = await mkdtemp(join(tmpdir(), "tally-site-"));
+    started.folder = await temporary("tally-site");
     started.base = `http://127.0.0.1:${port}`;
     started.tally = `http://127.0.0.1:${tallyPort}`;
     const own = { SITE_PORT: port, SITE_TALLY_PORT: tallyPort, SITE_FOLDER: started.folder, SITE_PROGRAM: process.env.BROWSER_TEST_PROGRAM };

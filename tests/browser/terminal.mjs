@@ -1,10 +1,10 @@
 // Takes the README's picture of a terminal: Chromium draws what the program wrote in a real terminal.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, readFile, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { chromium } from "playwright-core";
+import { temporary } from "../folders.mjs";
 
 const program = process.env.BROWSER_TEST_PROGRAM;
 const picture = new URL("../../docs/pictures/terminal.png", import.meta.url).pathname;
@@ -13,7 +13,7 @@ const base = `http://127.0.0.1:${PORT}`;
 const COLUMNS = 112;
 const WAIT_MS = 30_000;
 
-const folder = await mkdtemp(join(tmpdir(), "tally-terminal-"));
+const folder = await temporary("tally-terminal");
 const env = { ...process.env, PATH: `${join(program, "..")}:${process.env.PATH}` };
 for (const name of ["DATABASE_URL", "REDIS_URL", "TALLY_LISTEN"]) delete env[name];
 

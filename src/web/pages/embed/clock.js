@@ -18,7 +18,7 @@ const clock = {
   },
   // Ticks an element whenever what it says of these times changes.
   follow(element, times) {
-    const moments = times.filter(Boolean).map((time) => Date.parse(time));
+    const moments = times.filter(Boolean).map(Date.parse);
     if (moments.length === 0) return this.leave(element);
     this.moments.set(element, moments);
     this.plan();

@@ -2,7 +2,7 @@ class Count extends Watching {
   static kind = "item";
   static observedAttributes = ["item", "show"];
   build() {
-    this.number = make("span", "count");
+    this.number = make("span", "count", { textContent: "–" });
     this.root.adoptedStyleSheets = [sheet, inline];
     this.root.append(this.number);
   }

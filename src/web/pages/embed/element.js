@@ -120,8 +120,9 @@ class Watching extends Speaking {
     for (const one of this.#watched ?? []) watch.remove(...one);
     this.#watched = isConnected ? [] : null;
     if (isOther) {
+      if (this.#followed !== undefined) this.#clear();
+      else this.#wait(); // a new one is empty
       this.#followed = reference;
-      this.#clear();
     }
     if (!isConnected || !reference) return;
     const why = this.whyNot(reference);

@@ -4,7 +4,8 @@ class Vote extends Voting {
   value = 0;
   build() {
     this.name = make("span", "name", { dir: "auto" });
-    this.count = make("span", "count");
+    this.count = make("span", "count", { textContent: "–" });
+    this.count.setAttribute("aria-hidden", "true");
     this.unit = make("span", null, { className: "unseen" });
     this.up = make("button", "up", { type: "button" });
     this.down = make("button", "down", { type: "button" });
@@ -21,6 +22,7 @@ class Vote extends Voting {
     box.append(this.name, this.buttons);
     Object.assign(this, foot());
     this.root.append(box, this.foot);
+    this.press();
   }
   place(field, question) {
     this.buttons.after(field, question);
@@ -58,7 +60,7 @@ class Vote extends Voting {
   tick() {
     const { shown: item, words } = this;
     const taken = item.up_count + item.down_count;
-    const isFull = item.max_votes !== undefined && taken >= item.max_votes;
+    const isFull = taken >= item.max_votes; // never without a limit
     this.noteTimes(item, isFull);
     this.offerBallot(Boolean(item.by_ballot) && this.state === "open" && !isFull);
     const places = item.max_votes === undefined ? "" : words.text("places", { taken, n: item.max_votes });
@@ -69,7 +71,6 @@ class Vote extends Voting {
     this.count.textContent = vote_count === null ? "–" : this.words.number(vote_count);
     // Said, but not shown: a number alone says nothing.
     this.unit.textContent = vote_count === null ? this.words.text("countFollows") : this.words.text("votes", { n: vote_count });
-    this.count.setAttribute("aria-hidden", "true");
   }
   hold(votes) {
     if (!this.shown) return;

@@ -92,10 +92,10 @@ class Words {
     return all.join(" ").replace(/([。？！]) /g, "$1");
   }
   number(value) {
-    return value.toLocaleString(this.locale);
+    return (this.numbers ??= new Intl.NumberFormat(this.locale)).format(value);
   }
   percent(share) {
-    return share.toLocaleString(this.locale, { style: "percent", maximumFractionDigits: 0 });
+    return share.toLocaleString(this.locale, { style: "percent" });
   }
   // With the time zone, which a reader elsewhere could not know.
   when(text) {
