@@ -43,6 +43,11 @@ pub enum LiveError {
     )]
     NotASentinel(String),
     #[error(
+        "REDIS_URL leads to a Sentinel, which keeps no counts: write redis+sentinel://, the addresses of the \
+         Sentinels, and the name of what they watch"
+    )]
+    IsASentinel,
+    #[error(
         "the Sentinels in REDIS_URL watch no primary with the name {0}: the path of the URL is the name \
          in their settings (sentinel monitor <name> …)"
     )]
@@ -166,6 +171,7 @@ impl LiveError {
             | Self::Permission { .. }
             | Self::UnknownCommands { .. }
             | Self::NotASentinel(_)
+            | Self::IsASentinel
             | Self::NotACluster(_)
             | Self::NoNodesPermission(_)
             | Self::UnknownPrimary(_) => true,

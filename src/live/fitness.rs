@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use redis::ConnectionAddr;
+use redis::aio::ConnectionLike;
+use redis::{ConnectionAddr, Value};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::buckets::Bucket;
 use super::error_replies::Refusal;
+use super::scripts::text;
 use super::{LiveError, Redis, permissions};
 use crate::telemetry::{Program, trouble};
 use crate::tls::TlsFault;
@@ -44,8 +46,20 @@ impl Redis {
 
     async fn check_primary(&self, bucket: Bucket, program: Program) -> Result<(), LiveError> {
         let mut connection = self.get(bucket).await?;
-        permissions::check(&mut connection, self.keys(), bucket, program).await
+        let checked = permissions::check(&mut connection, self.keys(), bucket, program).await;
+        match checked {
+            // To a Sentinel, nearly all commands are unknown.
+            Err(LiveError::UnknownCommands { .. }) if is_sentinel(&mut connection).await => {
+                Err(LiveError::IsASentinel)
+            }
+            checked => checked,
+        }
     }
+}
+
+async fn is_sentinel(connection: &mut impl ConnectionLike) -> bool {
+    let role: Result<Vec<Value>, _> = redis::cmd("ROLE").query_async(connection).await;
+    role.is_ok_and(|role| role.first().and_then(text) == Some("sentinel"))
 }
 
 impl LiveError {

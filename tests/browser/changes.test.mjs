@@ -46,6 +46,17 @@ test("an element that gets another reference shows only what that names", async 
   await eventually(async () => (await choices.count()) === 0);
 });
 
+test("controls name nothing that is not shown any more", async () => {
+  const item = await tally.newItem({ name: "Known" });
+  const page = await person();
+  await page.goto(hostElements("unnamed", `<tally-vote item="${item}"></tally-vote>`));
+  const element = page.locator("tally-vote");
+  await element.getByRole("group", { name: "Known" }).getByRole("button", { name: "Vote up: Known" }).waitFor();
+  await element.evaluate((one) => one.removeAttribute("item"));
+  for (const name of ["Vote up", "Vote down"]) await element.getByRole("button", { name, exact: true }).waitFor();
+  assert.equal(await element.getByRole("group", { name: "Known" }).count(), 0);
+});
+
 test("elements that are pressed at once, also in two tabs, vote as one voter and show the same vote", async () => {
   const item = await tally.newItem({ name: "Once", key: "once" });
   const page = await person();

@@ -86,11 +86,11 @@ export const OTHER_DRILLS = [
         return refused >= 10;
       });
       // The backend has gone on voting with the same key, on other items.
-      const fill = { "--api-key 3": `--api-key ${id} --item ${here.item}`, TIME: here.from };
+      const fill = { "--api-key 3": `--api-key ${id}`, ITEM: here.item, TIME: here.from };
       const words = "with operator tally void --api-key 3 --from TIME --reason 'it leaked'";
-      const dry = await operator.types(words, { fill });
+      const dry = await operator.types(words, { fill, add: " --item ITEM" });
       if (!new RegExp(`\\b${STOLEN_VOTES}|${STOLEN_VOTES + 1}\\b`).test(dry)) throw new Error(dry);
-      await operator.types(words, { fill, add: " --apply" });
+      await operator.types(words, { fill, add: " --item ITEM --apply" });
     },
     async check(site) {
       await until("the stolen votes count no more", START_LIMIT_S, async () => {

@@ -1,4 +1,4 @@
-//! Key prefixes: two Tallys and a stranger share one Redis.
+//! Key prefixes: two Tallys and a stranger share one Redis, be it alone, watched by Sentinels, or a Cluster.
 //! Nothing that one Tally does changes a key of another owner.
 
 use std::collections::BTreeMap;
@@ -8,10 +8,12 @@ use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use serde_json::{Value, json};
 use tally::app::{self, StoreUrls};
+use tally::dev::PrivateRedis;
 use tally::domain::ItemId;
 use tally::sync::{Repair, SyncOptions, Worker};
 use tally::web::access::{AccessOptions, Open, VotingOptions};
 use tally::web::{ClientLimits, ServerOptions};
+use testkit::stores::redis_connection;
 
 use crate::helpers::eventually;
 use crate::helpers::metrics::metrics;
@@ -27,10 +29,10 @@ struct OneTally {
 }
 
 impl OneTally {
-    async fn start(stores: &Stores, database_url: &str, prefix: &'static str) -> Self {
+    async fn start(redis_url: &str, database_url: &str, prefix: &'static str) -> Self {
         let urls = StoreUrls {
             database_url: database_url.to_owned(),
-            redis_url: stores.redis_url(),
+            redis_url: redis_url.to_owned(),
             key_prefix: prefix.parse().expect("a prefix"),
         };
         let server_options = ServerOptions {
@@ -125,33 +127,100 @@ impl OneTally {
     }
 }
 
-/// Each key with its value, its type, and whether it expires.
-async fn keys(redis: &mut MultiplexedConnection) -> BTreeMap<String, (Vec<u8>, bool)> {
-    let mut all = BTreeMap::new();
-    let names: Vec<String> = redis.keys("*").await.expect("keys");
-    for name in names {
-        let dump: Vec<u8> = redis::cmd("DUMP")
-            .arg(&name)
-            .query_async(redis)
-            .await
-            .expect("a value");
-        let time_to_live: i64 = redis.pttl(&name).await.expect("a time to live");
-        all.insert(name, (dump, time_to_live > 0));
-    }
-    all
+/// The Redis that they share: its primaries.
+struct Shared {
+    nodes: Vec<MultiplexedConnection>,
+    /// How programs find them.
+    url: String,
 }
 
-/// The second prefix begins with the first one, and looks like a key of it.
+impl Shared {
+    async fn at(addresses: &[String], url: String) -> Self {
+        let mut nodes = Vec::new();
+        for address in addresses {
+            let mut node = redis_connection(address).await.expect("Redis answers");
+            let role: Vec<redis::Value> = redis::cmd("ROLE").query_async(&mut node).await.expect("a role");
+            let role: String = redis::from_redis_value(role[0].clone()).expect("a word");
+            if role == "master" {
+                nodes.push(node);
+            }
+        }
+        Self { nodes, url }
+    }
+
+    /// Each key with its value, its type, and whether it expires.
+    async fn keys(&mut self) -> BTreeMap<String, (Vec<u8>, bool)> {
+        let mut all = BTreeMap::new();
+        for node in &mut self.nodes {
+            let names: Vec<String> = node.keys("*").await.expect("keys");
+            for name in names {
+                let dump: Vec<u8> = redis::cmd("DUMP")
+                    .arg(&name)
+                    .query_async(node)
+                    .await
+                    .expect("a value");
+                let time_to_live: i64 = node.pttl(&name).await.expect("a time to live");
+                all.insert(name, (dump, time_to_live > 0));
+            }
+        }
+        all
+    }
+
+    /// Gives a Tally another epoch, or none.
+    async fn change_epochs(&mut self, tally: &OneTally, to: Option<&str>) {
+        let mut changed = 0;
+        for node in &mut self.nodes {
+            let names: Vec<String> = node.keys("*epoch").await.expect("keys");
+            for name in names.into_iter().filter(|name| tally.owns(name)) {
+                let () = match to {
+                    Some(epoch) => node.set(name, epoch).await,
+                    None => node.del(name).await,
+                }
+                .expect("Redis answers");
+                changed += 1;
+            }
+        }
+        assert!(changed > 0, "{} has an epoch", tally.prefix);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn two_tallys_and_a_stranger_share_one_redis_without_harm() {
     let stores = Stores::start().await;
-    let mut redis = stores.redis_connection().await;
-    for key in ["item:{5}", "{5}", "tally:x", "tally:5", "tall:{5}"] {
-        let () = redis.hset(key, "count", "1").await.expect("Redis answers");
+    let url = stores.redis_url();
+    share_without_harm(&stores, Shared::at(&[url.clone()], url).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_tallys_and_a_stranger_share_a_redis_that_sentinels_watch_without_harm() {
+    let (stores, watched) = Stores::start().await.watched().await;
+    let address = stores.redis_url();
+    let url = watched.sentinels.url(&address);
+    share_without_harm(&stores, Shared::at(&[address], url).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_tallys_and_a_stranger_share_a_redis_cluster_without_harm() {
+    let (stores, cluster) = Stores::start().await.clustered().await;
+    let addresses: Vec<String> = cluster.nodes.iter().map(PrivateRedis::url).collect();
+    share_without_harm(&stores, Shared::at(&addresses, cluster.url()).await).await;
+}
+
+/// The second prefix begins with the first one, and looks like a key of it.
+async fn share_without_harm(stores: &Stores, mut shared: Shared) {
+    let mut strangers = 0;
+    for node in &mut shared.nodes {
+        // A node of a Cluster takes keys of its own slots alone.
+        for key in ["item:{5}", "{5}", "tally:x", "tally:5", "tall:{5}"] {
+            let set: redis::RedisResult<()> = node.hset(key, "count", "1").await;
+            strangers += usize::from(set.is_ok());
+        }
+        for key in ["tally:scanned", "epoch", "scan"] {
+            let set: redis::RedisResult<()> = node.set(key, "a stranger's").await;
+            strangers += usize::from(set.is_ok());
+        }
     }
-    for key in ["tally:scanned", "epoch", "scan"] {
-        let () = redis.set(key, "a stranger's").await.expect("Redis answers");
-    }
+    assert_eq!(strangers, 8);
     let other = stores
         .postgres
         .create_database("other")
@@ -159,8 +228,8 @@ async fn two_tallys_and_a_stranger_share_one_redis_without_harm() {
         .expect("a database");
     app::migrate(&other, "test").await.expect("the migrations run");
     let tallys = [
-        OneTally::start(&stores, &stores.database_url, "tally:").await,
-        OneTally::start(&stores, &other, "tally:entering:").await,
+        OneTally::start(&shared.url, &stores.database_url, "tally:").await,
+        OneTally::start(&shared.url, &other, "tally:entering:").await,
     ];
     // Both have every kind of key, and live counts.
     for tally in &tallys {
@@ -181,7 +250,7 @@ async fn two_tallys_and_a_stranger_share_one_redis_without_harm() {
             "share",
             "wiped epoch",
         ] {
-            let before = keys(&mut redis).await;
+            let before = shared.keys().await;
             match what {
                 "vote" => tally.vote().await,
                 "flush" | "expire" => {
@@ -194,16 +263,12 @@ async fn two_tallys_and_a_stranger_share_one_redis_without_harm() {
                     tally.worker.audit(Repair::Yes).await.expect("an audit");
                 }
                 _ => {
-                    let key = format!("{}epoch", tally.prefix);
-                    let () = match what {
-                        "epoch" => redis.set(key, "another").await,
-                        _ => redis.del(key).await,
-                    }
-                    .expect("Redis answers");
+                    let epoch = (what == "epoch").then_some("another");
+                    shared.change_epochs(tally, epoch).await;
                     assert!(tally.worker.enter_epoch().await.expect("an epoch").is_some());
                 }
             }
-            let after = keys(&mut redis).await;
+            let after = shared.keys().await;
             let of_others = |keys: &BTreeMap<String, (Vec<u8>, bool)>| {
                 let mut keys = keys.clone();
                 keys.retain(|key, _| !tally.owns(key));

@@ -167,6 +167,7 @@ async fn no_program_starts_where_sentinels_can_never_name_the_primary() {
         let name = format!("/{}/", PrivateSentinels::NAME);
         let redis = format!("redis+sentinel://127.0.0.1:{}/main", stores.redis.port());
         for (url, words) in [
+            (watched.sentinels.address(0), "leads to a Sentinel"),
             (good.replace(&name, "/other/"), "no primary with the name other"),
             (redis.replace("//", "//:wrong@"), "is no Sentinel"),
         ] {

@@ -4,6 +4,7 @@
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use tally::dev::Process;
 use tally::ledger::Role;
 use testkit::programs::until_ready;
 
@@ -27,7 +28,7 @@ struct Way {
     redis: Wire,
     /// What follows the URL's own part: `?sslmode=…`.
     to_postgres: String,
-    /// `redis` or `rediss`.
+    /// `redis`, `rediss` or `rediss+sentinel`: then `redis` leads to the Sentinel.
     scheme: &'static str,
     to_redis: String,
 }
@@ -39,7 +40,12 @@ impl Way {
 
     fn redis_url(&self, stores: &Stores, role: Role) -> String {
         let url = over(&stores.redis_login_url(role), &self.redis, &self.to_redis);
-        url.replacen("redis://", &format!("{}://", self.scheme), 1)
+        let url = url.replacen("redis://", &format!("{}://", self.scheme), 1);
+        if self.scheme.ends_with("+sentinel") {
+            // The name of what they watch stands before the database.
+            return url.replacen("/0?", "/watched/0?", 1);
+        }
+        url
     }
 
     fn start(&self, stores: &Stores, program: &str, arguments: &[&str], role: Role) -> Program {
@@ -144,6 +150,60 @@ async fn votes_are_counted_and_saved_over_tls_and_again_over_tls_after_every_con
             "client_encoding",
             "a-test-has-no-secrets",
         ] {
+            assert!(!wire.has_seen(text), "{text}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sentinel_and_the_redis_that_it_names_are_spoken_to_over_tls_alone() {
+    let stores = Stores::start().await;
+    sqlx::query("insert into item (name) values ('x')")
+        .execute(&stores.pool())
+        .await
+        .expect("an item");
+    let authority = Authority::new(&stores, "own");
+    let certificate = authority.sign("localhost");
+    let primary = Wire::start(protect_redis(&stores, &certificate, None).await).await;
+    let redis_url = stores.redis_url();
+    let login = redis_url.trim_start_matches("redis://").split('@').next();
+    let (_, secret) = login.and_then(|login| login.split_once(':')).expect("a login");
+    let port = tally::dev::free_port().expect("a port");
+    let configuration = stores.folder().join("sentinel.conf");
+    // It names the primary by its host, which is what the certificate says.
+    let settings = [
+        "bind 127.0.0.1".to_owned(),
+        "port 0".to_owned(),
+        format!("tls-port {port}"),
+        format!("tls-cert-file {}", certificate.file.display()),
+        format!("tls-key-file {}", certificate.key.display()),
+        format!("tls-ca-cert-file {}", authority.file()),
+        "tls-auth-clients no".to_owned(),
+        "tls-replication yes".to_owned(),
+        format!("requirepass {secret}"),
+        "sentinel resolve-hostnames yes".to_owned(),
+        "sentinel announce-hostnames yes".to_owned(),
+        format!("sentinel monitor watched localhost {} 1", primary.port()),
+        format!("sentinel auth-pass watched {secret}"),
+    ];
+    std::fs::write(&configuration, settings.join("\n")).expect("a file");
+    let log = stores.folder().join("sentinel.log");
+    let arguments = [configuration.into_os_string(), "--sentinel".into()];
+    let _sentinel =
+        Process::start("Sentinel", "redis-server", arguments, &[], &log, false).expect("it starts");
+    let way = Way {
+        postgres: Wire::start(stores.postgres.port()).await,
+        redis: Wire::start(port).await,
+        to_postgres: "?sslmode=disable".to_owned(),
+        scheme: "rediss+sentinel",
+        to_redis: format!("?sentinel_password={secret}&sslrootcert={}", authority.file()),
+    };
+    votes_go_over(&stores, &way, 1).await;
+    primary.cut();
+    votes_go_over(&stores, &way, 4).await;
+    for wire in [&way.redis, &primary] {
+        assert!(wire.seen_bytes() > 1000, "it was used");
+        for text in ["EVALSHA", "AUTH", "SENTINEL", "tally:", secret] {
             assert!(!wire.has_seen(text), "{text}");
         }
     }

@@ -96,7 +96,7 @@ class Poll extends Voting {
     notes.push(this.timeNote(poll));
     if (isOpen && isOfSeveral) note(poll.max_choices === null ? "chooseAny" : "chooseUpTo", { n: poll.max_choices });
     if (this.state !== "closed" && !poll.results_before_close) note("resultsAtClose");
-    this.note.textContent = words.sentences(notes.filter(Boolean));
+    this.note.textContent = words.sentences(notes);
     for (const { button } of this.rows.values()) button.setAttribute("aria-disabled", String(!isOpen));
     this.press();
   }

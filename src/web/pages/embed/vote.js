@@ -5,7 +5,6 @@ class Vote extends Voting {
   build() {
     this.name = make("span", "name", { dir: "auto" });
     this.count = make("span", "count", { textContent: "–" });
-    this.count.setAttribute("aria-hidden", "true");
     this.unit = make("span", null, { className: "unseen" });
     this.up = make("button", "up", { type: "button" });
     this.down = make("button", "down", { type: "button" });
@@ -27,9 +26,13 @@ class Vote extends Voting {
   place(field, question) {
     this.buttons.after(field, question);
   }
+  // Controls name the item, once it is known.
   label() {
-    this.up.setAttribute("aria-label", this.words.text("voteUp"));
-    this.down.setAttribute("aria-label", this.words.text("voteDown"));
+    const { words } = this;
+    const name = this.shown?.name ?? "";
+    this.buttons.setAttribute("aria-label", name);
+    this.up.setAttribute("aria-label", words.text(name ? "voteUpFor" : "voteUp", { name }));
+    this.down.setAttribute("aria-label", words.text(name ? "voteDownFor" : "voteDown", { name }));
   }
   press() {
     for (const [button, value] of [[this.up, 1], [this.down, -1]]) {
@@ -43,15 +46,13 @@ class Vote extends Voting {
     for (const part of [this.name, this.unit, this.note]) part.textContent = "";
     this.count.textContent = "–";
     super.clear();
+    if (this.words) this.label();
     this.press();
   }
   render(item) {
-    const { words } = this;
     this.name.textContent = item.name;
     this.name.hidden = this.hasAttribute("no-name");
-    this.buttons.setAttribute("aria-label", item.name);
-    this.up.setAttribute("aria-label", words.text("voteUpFor", { name: item.name }));
-    this.down.setAttribute("aria-label", words.text("voteDownFor", { name: item.name }));
+    this.label();
     this.down.hidden = item.down_votes === false || this.hasAttribute("likes");
     this.counts(item);
     this.tick();
@@ -64,17 +65,17 @@ class Vote extends Voting {
     this.noteTimes(item, isFull);
     this.offerBallot(Boolean(item.by_ballot) && this.state === "open" && !isFull);
     const places = item.max_votes === undefined ? "" : words.text("places", { taken, n: item.max_votes });
-    this.note.textContent = words.sentences([this.timeNote(item), places].filter(Boolean));
+    this.note.textContent = words.sentences([this.timeNote(item), places]);
     this.press();
   }
   counts({ vote_count }) {
+    this.count.setAttribute("aria-hidden", "true");
     this.count.textContent = vote_count === null ? "–" : this.words.number(vote_count);
     // Said, but not shown: a number alone says nothing.
     this.unit.textContent = vote_count === null ? this.words.text("countFollows") : this.words.text("votes", { n: vote_count });
   }
   hold(votes) {
-    if (!this.shown) return;
-    this.value = votes.find((vote) => vote.item_id === this.shown.id)?.value ?? 0;
+    this.value = votes.find((vote) => vote.item_id === this.shown?.id)?.value ?? 0;
     this.press();
   }
   toggle(wanted) {

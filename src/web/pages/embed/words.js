@@ -87,9 +87,9 @@ class Words {
       return isMixed ? `\u2068${values[name]}\u2069` : values[name];
     });
   }
-  // Sentences after each other. A full stop of Chinese and Japanese brings its own blank.
+  // Sentences after each other, without the empty ones. A full stop of Chinese and Japanese brings its own blank.
   sentences(all) {
-    return all.join(" ").replace(/([。？！]) /g, "$1");
+    return all.filter(Boolean).join(" ").replace(/([。？！]) /g, "$1");
   }
   number(value) {
     return (this.numbers ??= new Intl.NumberFormat(this.locale)).format(value);

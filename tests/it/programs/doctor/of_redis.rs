@@ -5,7 +5,7 @@ use tally::dev::PrivateRedis;
 use testkit::clock::Clock;
 use testkit::stores::{redis_connection, start_redis, temporary_folder};
 
-use super::{finds, finds_nothing, finds_with, well_installation};
+use super::{doctor_with, finds, finds_nothing, finds_with, well_installation};
 use crate::helpers::stores::Stores;
 
 async fn say(redis: &mut MultiplexedConnection, words: &str) {
@@ -115,4 +115,18 @@ async fn a_doctor_finds_a_redis_that_is_a_cluster_asks_for_no_password_or_has_a_
     say(&mut owner, "acl setuser default nopass").await;
     let open = format!("redis://127.0.0.1:{}", stepped.port());
     finds_with(&stores, &[("REDIS_URL", &open)], "asks for no password").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_doctor_finds_a_primary_that_would_take_counts_without_its_replicas() {
+    let (stores, watched) = Stores::start().await.watched().await;
+    let url = watched.sentinels.url(&stores.redis_url());
+    let words = "min-replicas-to-write 0";
+    let mut primary = stores.redis_connection().await;
+    say(&mut primary, "config set min-replicas-to-write 1").await;
+    finds_with(&stores, &[("REDIS_URL", &url)], "the login default may do more").await;
+    let (_, said) = doctor_with(&stores, &[("REDIS_URL", &url)]).await;
+    assert!(!said.iter().any(|one| one.contains(words)), "{said:#?}");
+    say(&mut primary, "config set min-replicas-to-write 0").await;
+    finds_with(&stores, &[("REDIS_URL", &url)], words).await;
 }
