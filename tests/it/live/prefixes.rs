@@ -188,7 +188,7 @@ impl Shared {
 async fn two_tallys_and_a_stranger_share_one_redis_without_harm() {
     let stores = Stores::start().await;
     let url = stores.redis_url();
-    share_without_harm(&stores, Shared::at(&[url.clone()], url).await).await;
+    share_without_harm(&stores, Shared::at(std::slice::from_ref(&url), url.clone()).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
