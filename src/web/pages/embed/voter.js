@@ -47,8 +47,7 @@ const voter = {
     } catch (error) {
       const without = token ? [404] : [401, 403, 404];
       if (!(error instanceof Refused) || !without.includes(error.status)) throw error;
-      const bytes = crypto.getRandomValues(new Uint8Array(12));
-      known = { id: "page-" + Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join(""), own: false };
+      known = { id: `page-${crypto.getRandomValues(new BigUint64Array(2)).join("-")}`, own: false };
     }
     if (login !== earlier) return this.make(); // the voter has changed meanwhile
     [this.known, this.isKept] = [known, !(await token?.())];

@@ -305,6 +305,13 @@ async fn a_node_comes_into_a_redis_cluster_takes_its_share_of_the_slots_and_goes
             Some(())
         })
         .await;
+        // It takes no slots before it has heard from the others who has which.
+        eventually("the new one finds the Cluster whole", async || {
+            let info = clustered.send(new.port(), "CLUSTER INFO").await.ok()?;
+            let info: String = redis::from_redis_value(info).ok()?;
+            info.contains("cluster_state:ok").then_some(())
+        })
+        .await;
         change(cluster, &["rebalance", &first, "--cluster-use-empty-masters"]).await;
         voting.some_more(|| work(&worker)).await;
         assert!(keys_of(new).await > 0, "the new node has some of the counters");
