@@ -53,7 +53,7 @@ const reactions = (fields, is, does, more) => poll({ title: "Emoji", choices: ["
 const plain = (name, attributes, within, is, does) => state((id) => ({ html: `<${name} id="${id}" ${attributes(id)}>${within}</${name}>` }), is, does);
 const votes = (n) => ["votes", { n }];
 
-// What happens to a vote that the server refuses, or does not answer.
+// What happens to a vote that the server refuses, or answers with what is no answer.
 const REFUSALS = {
   throttled: problem("throttled", 429),
   credentialMissing: problem("not-allowed", 403),
@@ -63,7 +63,6 @@ const REFUSALS = {
   outcomeUnknown: problem("vote-unconfirmed", 503, { stored: "unknown" }),
   refused: problem("of-a-later-version", 409),
   noAnswer: "no JSON",
-  cut: null, // this page has read answers, so nothing refuses its origin
 };
 const UNKNOWN_VOTER = problem("credential-missing", 401);
 
@@ -97,7 +96,9 @@ const ALL = {
   "vote closes in minutes": vote({}, { says: [["closesIn"]] }, [], { times: () => ({ closes_at: inMinutes(30) }) }),
   "vote closes in seconds": vote({}, { says: [["closesIn", { time: SECONDS }]] }, [], { times: () => ({ closes_at: inMinutes(4.5) }) }),
   "vote without a sign-in": vote({}, { has: ["sign-in"], says: [["signIn"]] }, [press("up", { until: "tally-sign-in" })], { refused: UNKNOWN_VOTER }),
-  ...Object.fromEntries(Object.entries(REFUSALS).map(([key, refused]) => [`vote refused: ${key}`, vote({}, { refused: key === "cut" ? "noAnswer" : key }, [refuses("down")], { refused })])),
+  ...Object.fromEntries(Object.entries(REFUSALS).map(([key, refused]) => [`vote refused: ${key}`, vote({}, { refused: key }, [refuses("down")], { refused })])),
+  // This page has read answers, so nothing refuses its origin.
+  "vote whose connection is cut": vote({}, { refused: "noAnswer" }, [refuses("down")], { refused: null }),
   "vote by ballot": vote({ by_ballot: true }, { says: [["ballot"]] }),
   "vote by ballot, Enter before a choice": vote({ by_ballot: true }, { says: [["chooseFirst"]] }, [type("0000-0000"), enter]),
   "vote by ballot, without the ballot": vote({ by_ballot: true }, { says: [["ballotEmpty"]], pressed: ["up"] }, [only("up")]),

@@ -30,6 +30,7 @@ struct Way {
     to_postgres: String,
     /// `redis`, `rediss` or `rediss+sentinel`: then `redis` leads to the Sentinel.
     scheme: &'static str,
+    /// The path and what follows it: `/0?sslrootcert=…`.
     to_redis: String,
 }
 
@@ -39,13 +40,15 @@ impl Way {
     }
 
     fn redis_url(&self, stores: &Stores, role: Role) -> String {
-        let url = over(&stores.redis_login_url(role), &self.redis, &self.to_redis);
-        let url = url.replacen("redis://", &format!("{}://", self.scheme), 1);
-        if self.scheme.ends_with("+sentinel") {
-            // The name of what they watch stands before the database.
-            return url.replacen("/0?", "/watched/0?", 1);
-        }
-        url
+        let url = stores.redis_login_url(role);
+        let (_, login) = url.split_once("://").expect("a scheme");
+        let (login, _) = login.split_once('@').expect("a login");
+        format!(
+            "{}://{login}@localhost:{}{}",
+            self.scheme,
+            self.redis.port(),
+            self.to_redis
+        )
     }
 
     fn start(&self, stores: &Stores, program: &str, arguments: &[&str], role: Role) -> Program {
@@ -58,6 +61,16 @@ impl Way {
             .env("TALLY_FLUSH_EVERY", "50ms");
         start(command, stores, &format!("{}-{}", role.name(), self.scheme))
     }
+}
+
+/// Stores, and an item with the id 1.
+async fn stores_with_an_item() -> Stores {
+    let stores = Stores::start().await;
+    sqlx::query("insert into item (name) values ('x')")
+        .execute(&stores.pool())
+        .await
+        .expect("an item");
+    stores
 }
 
 /// Votes on an item until all votes are counted and saved.
@@ -104,18 +117,14 @@ async fn votes_go_over(stores: &Stores, way: &Way, first: i64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn votes_are_counted_and_saved_over_tls_and_again_over_tls_after_every_connection_was_cut() {
-    let stores = Stores::start().await;
-    sqlx::query("insert into item (name) values ('x')")
-        .execute(&stores.pool())
-        .await
-        .expect("an item");
+    let stores = stores_with_an_item().await;
     // Without TLS, whoever listens reads everything.
     let plain = Way {
         postgres: Wire::start(stores.postgres.port()).await,
         redis: Wire::start(stores.redis.port()).await,
         to_postgres: "?sslmode=disable".to_owned(),
         scheme: "redis",
-        to_redis: String::new(),
+        to_redis: "/0".to_owned(),
     };
     votes_go_over(&stores, &plain, 1).await;
     assert!(plain.postgres.has_seen(VOTER) && plain.redis.has_seen("EVALSHA"));
@@ -132,7 +141,7 @@ async fn votes_are_counted_and_saved_over_tls_and_again_over_tls_after_every_con
         to_postgres: format!("?sslmode=verify-full&sslrootcert={}", authority.file()),
         scheme: "rediss",
         to_redis: format!(
-            "?sslrootcert={}&sslcert={}&sslkey={}",
+            "/0?sslrootcert={}&sslcert={}&sslkey={}",
             authority.file(),
             own.file.display(),
             own.key.display()
@@ -157,11 +166,7 @@ async fn votes_are_counted_and_saved_over_tls_and_again_over_tls_after_every_con
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sentinel_and_the_redis_that_it_names_are_spoken_to_over_tls_alone() {
-    let stores = Stores::start().await;
-    sqlx::query("insert into item (name) values ('x')")
-        .execute(&stores.pool())
-        .await
-        .expect("an item");
+    let stores = stores_with_an_item().await;
     let authority = Authority::new(&stores, "own");
     let certificate = authority.sign("localhost");
     let primary = Wire::start(protect_redis(&stores, &certificate, None).await).await;
@@ -196,7 +201,10 @@ async fn a_sentinel_and_the_redis_that_it_names_are_spoken_to_over_tls_alone() {
         redis: Wire::start(port).await,
         to_postgres: "?sslmode=disable".to_owned(),
         scheme: "rediss+sentinel",
-        to_redis: format!("?sentinel_password={secret}&sslrootcert={}", authority.file()),
+        to_redis: format!(
+            "/watched/0?sentinel_password={secret}&sslrootcert={}",
+            authority.file()
+        ),
     };
     votes_go_over(&stores, &way, 1).await;
     primary.cut();
