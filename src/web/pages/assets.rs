@@ -144,7 +144,8 @@ fn with_hashes(text: &str, assets: &[Asset]) -> String {
     text
 }
 
-/// A script without its indentation, its comments and most ends of lines, which a browser does not need: about a fifth.
+/// A script without its indentation, its comments, most blanks and most ends of lines, which a browser does not need: about
+/// a third.
 fn bare(script: &str) -> String {
     let lines = script.lines().map(|line| without_comment(line).trim());
     let mut bare = String::with_capacity(script.len());
@@ -158,11 +159,46 @@ fn bare(script: &str) -> String {
             continue;
         }
         are_styles = is_in_template && line.ends_with(STYLES_BEGIN);
-        bare.push_str(line);
+        if was_in_template || is_in_template {
+            bare.push_str(line);
+        } else {
+            bare.push_str(&bare_code(line));
+        }
         // Behind these nothing needs an end of a line, but for a comment that stays.
         let is_joined = !is_in_template && !line.contains("//") && line.ends_with(['{', '(', '[', ',', ';']);
         if !is_joined && !are_styles {
             bare.push('\n');
+        }
+    }
+    bare
+}
+
+/// Signs that need no blank beside them. Beside `+` and `-` it may say something: `a - -b`.
+const SIGNS: [char; 20] = [
+    '=', ',', ';', ':', '?', '(', ')', '{', '}', '[', ']', '<', '>', '&', '|', '!', '*', '%', '^', '~',
+];
+
+/// A line of code without the blanks beside its signs, but in texts. A line with a template, a pattern or another quote
+/// stays.
+fn bare_code(line: &str) -> String {
+    let parts: Vec<&str> = line.split('"').collect();
+    if line.contains(['`', '/', '\'', '\\']) || parts.len() % 2 == 0 {
+        return line.to_owned();
+    }
+    let mut bare = String::with_capacity(line.len());
+    for (at, part) in parts.iter().enumerate() {
+        if at > 0 {
+            bare.push('"');
+        }
+        if at % 2 == 1 {
+            bare.push_str(part);
+            continue;
+        }
+        for (at, sign) in part.char_indices() {
+            let is_beside = || bare.ends_with(SIGNS) || part[at..].trim_start().starts_with(SIGNS);
+            if sign != ' ' || !is_beside() {
+                bare.push(sign);
+            }
         }
     }
     bare
@@ -257,9 +293,14 @@ mod tests {
     #[test]
     fn a_script_is_sent_without_its_comments_and_with_all_of_its_texts() {
         let script = "// Whole lines.\n\n  const limit = 5; // of the server's lines\n  say(\"a // b\");\n  say(`c // d`); // e\n";
-        assert_eq!(bare(script), "const limit = 5;say(\"a // b\");\nsay(`c // d`);\n");
+        assert_eq!(bare(script), "const limit=5;say(\"a // b\");\nsay(`c // d`);\n");
         let script = "if (a) {\n  say(`x {\n  y;\n`, [\n    1,\n  ]);\n}\nb()\n";
-        assert_eq!(bare(script), "if (a) {say(`x {\ny;\n`, [1,]);}\nb()\n");
+        assert_eq!(bare(script), "if(a){say(`x {\ny;\n`, [1,]);}\nb()\n");
+        let script = "if (a ? b : - -c) say(\"d = (e)\", { f: [1, 2] }); else return { g }\nh = i / 2\nsay('j = k', l)\n";
+        assert_eq!(
+            bare(script),
+            "if(a?b:- -c)say(\"d = (e)\",{f:[1,2]});else return{g}\nh = i / 2\nsay('j = k', l)\n"
+        );
         let script = "one.replaceSync(`\na, :host b:is(c) > d { e: f(g, 0.5em) 0.2s; i: 10.5px; }\n@k (l: m) {\n  n { o: p }\n}\n`);\nq();\n";
         assert_eq!(
             bare(script),

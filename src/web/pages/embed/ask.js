@@ -2,10 +2,11 @@
 // One stream serves all elements of a page; it is closed while the page is hidden. docs/embed.md says how to use them.
 
 // Where this script came from: a host, and a path such as /tally that a proxy removes.
-const SERVER = import.meta.url.replace(/\/(assets\/)?embed[^/]*$/, "");
+const SERVER = import.meta.url.split(/[?#]/)[0].replace(/\/(assets\/)?embed[^/]*$/, "");
 const STREAM_LIMIT_ITEMS = 100; // the server's limit
 const STREAM_LIMIT_POLLS = 10;
 const DELAY_MS = 30; // elements that are added together share one request
+const OFTEN_MS = 5000; // within which the next request comes the later, the more there were
 const ANSWER_LIMIT_MS = 10_000;
 const RETRY_LEAST_MS = 1000;
 const RETRY_MOST_MS = 30_000;
@@ -63,7 +64,8 @@ class Refused extends Error {
 
 // Imports a file of this server. Some browsers remember that an address had no answer, so the next one is another.
 let again = "";
-const load = (file) => import(SERVER + file + again);
+const load = (file) =>
+  Promise.race([import(SERVER + file + again), new Promise((_, fail) => setTimeout(() => fail(new Unanswered("noAnswer")), ANSWER_LIMIT_MS))]);
 
 // Names that every proxy leaves as they are in a path. It may decode or refuse %2F; other names go into the query.
 const isPlain = (name) => /^[\w~-][\w.~-]*$/.test(name);

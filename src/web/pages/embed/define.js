@@ -46,3 +46,6 @@ const ELEMENTS = { "tally-count": Count, "tally-vote": Vote, "tally-poll": Poll,
 for (const [name, element] of Object.entries(ELEMENTS)) {
   if (!customElements.get(name)) customElements.define(name, element);
 }
+// By then all modules of the page have added their elements and called `configure`: what they show is asked for before
+// the page is drawn, but for elements whose file is on its way. Later elements wait for others.
+addEventListener("DOMContentLoaded", () => Promise.allSettled(fetched.values()).then(() => watch.timer && watch.open()));

@@ -30,7 +30,8 @@ class Speaking extends HTMLElement {
     else use(words);
   }
   emit(name, detail) {
-    this.dispatchEvent(new CustomEvent(name, { detail, bubbles: true, composed: true }));
+    // A page hears also of an element that it has removed meanwhile.
+    (this.isConnected ? this : document).dispatchEvent(new CustomEvent(name, { detail, bubbles: true, composed: true }));
   }
   // Tells the page. Without an answer there is no problem.
   fail({ message, problem = null }) {

@@ -3,7 +3,10 @@ const watch = {
   items: new Map(),
   polls: new Map(),
   stream: null,
-  timer: 0,
+  timer: 0, // until the stream opens anew …
+  at: 0, // … at this time
+  often: 0, // how often it did within OFTEN_MS
+  late: 0, // until a stream that brought nothing is given up
   failures: 0,
   connected: null,
   // The votes that this voter holds. Null: not known.
@@ -40,17 +43,25 @@ const watch = {
   elements() {
     return [...this.items.values(), ...this.polls.values()].flatMap((elements) => [...elements]);
   },
-  soon(delay = DELAY_MS) {
+  // Opens the stream anew, at the earliest time that anyone asked for. The more often of late, the later.
+  soon(delay = Math.min(RETRY_LEAST_MS, DELAY_MS * 2 ** this.often)) {
+    const at = Date.now() + delay;
+    if (this.timer && this.at <= at) return;
     clearTimeout(this.timer);
+    this.at = at;
     this.timer = setTimeout(() => this.open(), delay);
   },
   close() {
     clearTimeout(this.timer);
+    clearTimeout(this.late);
+    this.timer = 0;
     this.stream?.close();
     this.stream = null;
   },
   async open() {
     this.close();
+    this.often += 1;
+    setTimeout(() => (this.often -= 1), OFTEN_MS);
     this.round = null;
     const [items, polls] = [this.wanted("items"), this.wanted("polls")];
     if (document.hidden || this.items.size + this.polls.size === 0) return;
@@ -60,17 +71,19 @@ const watch = {
     );
     this.held();
     this.lookForAbsent();
-    const asked = { items: items.listed.slice(0, STREAM_LIMIT_ITEMS), polls: polls.listed.slice(0, STREAM_LIMIT_POLLS) };
-    const query = new URLSearchParams();
-    for (const kind of ["items", "polls"]) if (asked[kind].length) query.set(kind, asked[kind].join(","));
-    if (String(query) === "") return;
+    const query = queryOf({ items: items.listed.slice(0, STREAM_LIMIT_ITEMS), polls: polls.listed.slice(0, STREAM_LIMIT_POLLS) });
+    if (query === "") return;
     const stream = new EventSource(`${SERVER}/v1/stream?${query}`);
     this.stream = stream;
-    // While the answer is under way.
-    setTimeout(() => spoken.forEach((words) => words.text("votes", { n: 0 })));
+    // A proxy may hold back what a stream sends.
+    this.late = setTimeout(() => this.refused(), ANSWER_LIMIT_MS);
     // It comes first, each time that the stream opens.
-    stream.addEventListener("unknown", ({ data }) => this.leftOut(JSON.parse(data), stream));
+    stream.addEventListener("unknown", ({ data }) => {
+      clearTimeout(this.late);
+      this.leftOut(JSON.parse(data), stream);
+    });
     stream.addEventListener("counts", (event) => {
+      clearTimeout(this.late);
       this.failures = 0;
       this.say(true);
       this.deliver(JSON.parse(event.data));
@@ -79,6 +92,7 @@ const watch = {
     stream.addEventListener("open", () => this.say(true));
     stream.addEventListener("error", () => {
       if (this.stream !== stream) return;
+      clearTimeout(this.late);
       // The browser reconnects by itself, unless the server refused.
       if (stream.readyState === EventSource.CLOSED) return this.refused();
       if (this.connected !== false) for (const element of this.elements()) element.unavailable(new Unanswered("noAnswer"));
@@ -87,10 +101,19 @@ const watch = {
   },
   // Looks for what does not exist, as a stream says. A stream of nothing else is closed.
   async leftOut({ items, polls }, stream) {
-    await this.read(items, polls).catch(() => {});
+    try {
+      await this.read(items, polls);
+    } catch (error) {
+      return this.again(error);
+    }
     const { listed } = this.wanted("items");
     if (this.stream === stream && listed.length + this.wanted("polls").listed.length === 0) this.close();
     this.lookForAbsent();
+  },
+  // A read failed: all is asked for again.
+  again(error) {
+    for (const element of this.elements()) element.unavailable(error);
+    this.soon(OTHERS_EVERY_MS);
   },
   // Without a stream, ask for what it would show. The answers also say what does not exist.
   async refused() {
@@ -198,9 +221,7 @@ const watch = {
       known = await voter.remembered();
       // A voter who has not voted yet holds nothing. With a token, the voter may have voted.
       if (!known && !(await settings.token?.())) return;
-      const query = new URLSearchParams({ voter_id: (known ?? (await voter.identify())).id });
-      if (items.length) query.set("items", items.join(","));
-      if (polls.length) query.set("polls", polls.join(","));
+      const query = queryOf({ voter_id: (known ?? (await voter.identify())).id, items, polls });
       const [asked, question] = [this.changes, (this.question = Symbol("held"))];
       const { votes } = await ask("GET", `/v1/votes?${query}`);
       if (question !== this.question) return this.asking; // a later one is newer
@@ -210,6 +231,8 @@ const watch = {
     } catch (error) {
       // The browser keeps its own name: some of the items may be open to it.
       if (known?.own && voter.isKept && [401, 403].includes(error.status)) voter.forget();
+      // Until then a press would not take back what this voter holds.
+      else if (!(error.status < 500)) this.soon(OTHERS_EVERY_MS);
     }
   },
   hold(votes) {
@@ -236,6 +259,9 @@ const watch = {
     if (connected) this.held();
   },
 };
+
+// Names what is not empty. Entries of a list are separated by commas.
+const queryOf = (all) => String(new URLSearchParams(Object.entries(all).filter(([, one]) => one.length)));
 
 const isThere = (reference, one) => reference === String(one.id) || reference === `key:${one.key}`;
 

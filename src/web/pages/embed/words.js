@@ -20,9 +20,11 @@ const FILES = {
 
 // By the name of its file: the words of a language, or a promise of them.
 const known = new Map([["en", ENGLISH]]);
+// Names of files that are asked for again later.
+const retrying = new Set();
 // By language tag, once the words are there.
 const spoken = new Map();
-// By language tag, made when the first number is shown: what reads and writes numbers takes a browser 10 ms and more.
+// By language tag, made when the first number is shown.
 const plurals = {};
 
 // The language tag that applies to an element, also within shadow roots of the page: "de-AT". Empty without a good one.
@@ -92,6 +94,8 @@ class Words {
     return all.filter(Boolean).join(" ").replace(/([。？！]) /g, "$1");
   }
   number(value) {
+    // A browser takes 20 ms for its first formatter, and English needs none here.
+    if (Math.abs(value) < 1000 && /^(en(?!.*-u-)|$)/.test(this.page)) return String(value);
     return (this.numbers ??= new Intl.NumberFormat(this.locale)).format(value);
   }
   percent(share) {
@@ -123,7 +127,12 @@ function wordsFor(tag) {
       () => {
         known.delete(file);
         again += "?";
-        setTimeout(() => speaking.forEach((one) => fileOf(one.tag) === file && one.learn()), RETRY_MOST_MS);
+        if (retrying.has(file)) return;
+        retrying.add(file);
+        setTimeout(() => {
+          retrying.delete(file);
+          speaking.forEach((one) => fileOf(one.tag) === file && one.learn());
+        }, RETRY_MOST_MS);
       },
     );
     known.set(file, fetched);
