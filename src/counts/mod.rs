@@ -2,10 +2,12 @@
 //!
 //! - `reads`: reads of items with their counts.
 //! - `polls`: what a reader sees of a poll.
+//! - `seeds`: live counts for items that are read often.
 //! - `top`: the items that come first.
 
 mod polls;
 mod reads;
+mod seeds;
 mod top;
 
 pub use polls::{ChoiceCount, ChoiceRead, FinalCounts, PollCount};

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
+use super::seeds::ReadSeeds;
 use crate::batching::take;
 use crate::domain::{Count, Item, ItemId};
 use crate::ledger::{ItemFacts, ItemReader, LedgerError, Listing, ServerLedger};
@@ -82,6 +83,7 @@ impl CountReader {
             reader: ledger.item_reader(),
             ledger: ledger.clone(),
             live_counts: live_counts.clone(),
+            seeds: ReadSeeds::new(ledger, live_counts),
         };
         tokio::spawn(task.run(queued));
         Self {
@@ -292,6 +294,7 @@ struct BatchReader {
     reader: ItemReader,
     ledger: ServerLedger,
     live_counts: LiveCounts,
+    seeds: ReadSeeds,
 }
 
 impl BatchReader {
@@ -322,11 +325,16 @@ impl BatchReader {
         }
         let wanted = sorted(waiting.iter().map(|(item, _)| *item));
         let reads: Option<Vec<LiveRead>> = wanted.iter().map(live).collect();
+        let often = reads
+            .as_ref()
+            .map(|reads| self.live_counts.note_reads(&wanted, reads));
         let mut counts: Vec<Option<ItemCount>> = vec![None; wanted.len()];
         let ended = self.read(&wanted, reads, &mut counts).await;
         if let Err(error) = &ended {
             trouble!(error, %error, reads = waiting.len(); "the ledger did not answer reads of items");
         }
+        let is_found = |item: &ItemId| wanted.binary_search(item).is_ok_and(|at| counts[at].is_some());
+        self.seeds.begin(often.into_iter().flatten().filter(is_found));
         for (item, answer) in waiting {
             let at = wanted.binary_search(&item).ok();
             let count = at.and_then(|at| counts[at].clone());

@@ -250,12 +250,17 @@ impl LiveCounts {
         );
         let read = replies.await;
         let reads = self.replies(&groups, read, || LiveRead::Unavailable)?;
-        let is_without = |read: LiveRead| matches!(read, LiveRead::Cold | LiveRead::Absent);
-        let without = items.iter().zip(&reads).filter(|(_, read)| is_without(**read));
         self.state
             .warm_items
-            .note(without.map(|(item, _)| *item), Instant::now());
+            .note(without_count(items, &reads), Instant::now());
         Ok(reads)
+    }
+
+    /// Notes that someone asked for the counts of just these items, of which this was read. Returns those that have
+    /// no live count, and are asked for often enough to be worth its seed.
+    pub fn note_reads(&self, items: &[ItemId], reads: &[LiveRead]) -> Vec<ItemId> {
+        let without = without_count(items, reads);
+        self.state.read_items.note(without, Instant::now())
     }
 
     fn commands_to_read(&self, group: &Group<'_, ItemId>) -> Vec<Cmd> {
@@ -382,6 +387,16 @@ impl LiveCounts {
     pub(super) fn keys(&self) -> &Keys {
         self.state.redis.keys()
     }
+}
+
+/// Those of these items, of which this was read, that have no live count and no rebuild request.
+fn without_count(items: &[ItemId], reads: &[LiveRead]) -> impl Iterator<Item = ItemId> {
+    let is_without = |read: LiveRead| matches!(read, LiveRead::Cold | LiveRead::Absent);
+    let without = items
+        .iter()
+        .zip(reads)
+        .filter(move |(_, read)| is_without(**read));
+    without.map(|(item, _)| *item)
 }
 
 fn counted(reply: Value) -> Result<CountReply, LiveError> {

@@ -18,7 +18,10 @@ pub(super) struct State {
     /// Those of each bucket, in order. Without a Cluster there is one.
     parts: Vec<Part>,
     pub breakers: Arc<AllBreakers>,
+    /// Those that were used.
     pub warm_items: WarmItems,
+    /// Those that were read one at a time.
+    pub read_items: WarmItems,
     /// Which Tally this is, once Postgres has said so.
     owner: watch::Receiver<Option<Owner>>,
 }
@@ -60,6 +63,7 @@ impl State {
             breakers,
             redis,
             warm_items: WarmItems::new(seeding),
+            read_items: WarmItems::new(seeding),
             owner,
         }
     }

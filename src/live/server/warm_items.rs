@@ -81,19 +81,24 @@ impl WarmItems {
         Warm::These(items.filter(is_warm).collect())
     }
 
-    /// Notes that these items were used without a live count.
-    pub fn note(&self, items: impl Iterator<Item = ItemId>, now: Instant) {
+    /// Notes that these items were used without a live count. Returns those that were warm already.
+    pub fn note(&self, items: impl Iterator<Item = ItemId>, now: Instant) -> Vec<ItemId> {
         let mut items = items.peekable();
         if self.seeding == Seeding::All || items.peek().is_none() {
-            return;
+            return Vec::new();
         }
         let mut used = self.used(now);
+        let mut warm = Vec::new();
         for item in items {
-            if used.latest.len() >= WARM_LIMIT_ITEMS {
-                break;
+            let is_new = !used.latest.contains(&item);
+            if !is_new || used.before.contains(&item) {
+                warm.push(item);
             }
-            used.latest.insert(item);
+            if is_new && used.latest.len() < WARM_LIMIT_ITEMS {
+                used.latest.insert(item);
+            }
         }
+        warm
     }
 
     fn used(&self, now: Instant) -> MutexGuard<'_, Used> {
@@ -143,6 +148,19 @@ mod tests {
         warm.note(items(1..=1), now);
         now += WARM_LEAST * 5;
         assert!(!is_warm(&warm, 1, now));
+    }
+
+    #[test]
+    fn who_notes_a_use_hears_which_items_were_warm_before_it() {
+        let (warm, mut now) = (WarmItems::new(Seeding::Warm), Instant::now());
+        let ids = |noted: Vec<ItemId>| noted.into_iter().map(ItemId::get).collect::<Vec<_>>();
+        assert!(warm.note(items(1..=2), now).is_empty());
+        assert_eq!(ids(warm.note(items(2..=3), now)), [2]);
+        now += WARM_LEAST;
+        assert_eq!(ids(warm.note(items(1..=4), now)), [1, 2, 3]);
+        now += WARM_LEAST * 2;
+        assert!(warm.note(items(1..=4), now).is_empty());
+        assert!(WarmItems::new(Seeding::All).note(items(1..=4), now).is_empty());
     }
 
     #[test]

@@ -61,8 +61,8 @@ async fn a_vote_on_a_cold_item_leaves_nothing_of_it_in_redis_and_is_shown_before
     let saved = tally.saved(item).await;
     assert_eq!(saved.saved_count.downs, 1);
     assert!(saved.counted_at.is_some());
-    assert_eq!(tally.shown(item).await, Some(-1));
     assert!(!tally.cold_keys(item).await.0);
+    assert_eq!(tally.shown(item).await, Some(-1));
 }
 
 #[tokio::test]
@@ -95,6 +95,72 @@ async fn an_item_that_was_just_read_gets_a_live_count_with_its_next_vote() {
         tally.live_count(item).await
     })
     .await;
+}
+
+#[tokio::test]
+async fn an_item_that_is_read_often_gets_a_live_count_and_then_is_answered_without_postgres() {
+    let tally = start().await;
+    let item = tally.item("read").await;
+    assert_eq!(tally.add(item, -1).await, Some(-1));
+    let worker = tally.worker();
+    tally.saved_by(&worker, item, -1).await;
+    eventually("its reads seed a live count", async || {
+        assert_eq!(tally.shown(item).await, Some(-1));
+        tally.live_count(item).await
+    })
+    .await;
+    assert_eq!(tally.live_count(item).await, Some(-1));
+    worker.flush_until_quiescent().await.expect("a flush");
+    assert_eq!(tally.shown(item).await, Some(-1));
+    let _locked = blocker(&tally.pool, "lock table item in access exclusive mode").await;
+    assert_eq!(tally.shown(item).await, Some(-1));
+}
+
+#[tokio::test]
+async fn reads_seed_nothing_for_an_item_that_does_not_exist_or_is_read_now_and_then() {
+    let tally = start().await;
+    let (item, unknown) = (
+        tally.item("once").await,
+        ItemId::new(i64::from(i32::MAX)).expect("positive"),
+    );
+    assert_eq!(tally.shown(item).await, Some(0));
+    let often = tally.item("often").await;
+    eventually("reads of another item seed it", async || {
+        assert_eq!(tally.shown(unknown).await, None);
+        assert_eq!(tally.shown(often).await, Some(0));
+        tally.live_count(often).await
+    })
+    .await;
+    for other in [item, unknown] {
+        assert!(!tally.cold_keys(other).await.0, "item {other}");
+    }
+}
+
+#[tokio::test]
+async fn votes_that_meet_the_seeds_of_reads_are_each_counted_once() {
+    const VOTES: i64 = 20;
+    let tally = start().await;
+    let mut items = Vec::new();
+    for _ in 0..10 {
+        items.push(tally.item("read and voted on").await);
+    }
+    // Each vote meets another moment of the seeds: reads go on beside all of them.
+    let read = async |item: ItemId| while tally.shown(item).await != Some(VOTES) {};
+    let vote = async |item: ItemId| {
+        for _ in 0..VOTES {
+            assert!(tally.add(item, 1).await.is_some());
+        }
+    };
+    let all = items
+        .iter()
+        .flat_map(|item| [true, false].map(|reads| (*item, reads)));
+    let all = all.map(async |(item, reads)| if reads { read(item).await } else { vote(item).await });
+    futures_util::future::join_all(all).await;
+    tally.roll_up_all().await;
+    for item in items {
+        tally.assert_exact_when_quiescent(item).await;
+        assert_eq!(tally.saved_count(item).await, VOTES);
+    }
 }
 
 #[tokio::test]
