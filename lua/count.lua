@@ -22,7 +22,7 @@
 -- Without KEYS: the same for several buckets of a Redis Cluster, at the node that should have them.
 -- Behind lease_limit_ms, ARGV then has for each bucket: how many items, their counters, the index, the
 -- token, the deltas. The reply has for each bucket, in order, what is above; or, if the node does not
--- have all of these keys, its error, and nothing of that bucket was done.
+-- have all keys that it needs, its error: no vote of that bucket was counted, and at most leases were taken.
 local xid, nonce, lease_limit_ms = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 
 -- Returns whether the visibility snapshot has seen this batch; nil if nobody can say. A
@@ -64,9 +64,10 @@ local function miss(key, is_there, floor, lease, request)
   return {'MISS', fresh_lease}
 end
 
--- Counts the votes on the items of one bucket: names[before + 1] and so on, whose values are held.
-local function count_items(held, names, before, items, index, cold, deltas_before)
-  local changed, unsaved, replies, is_cold = {}, {}, {}, false
+-- Counts the votes on the items of one bucket: names[before + 1] and so on, whose values are held. Returns the
+-- replies. `try` is redis.call or redis.pcall; with that, it returns the error of the only call that may fail.
+local function count_items(try, held, names, before, items, index, cold, deltas_before)
+  local changed, unsaved, replies, is_cold, missed = {}, {}, {}, false, nil
   for k = 1, items do
     local key = names[before + k]
     local count, downs, revision, saved, xmax, seeded, lease, request, snapshot = parts(held[k])
@@ -83,7 +84,6 @@ local function count_items(held, names, before, items, index, cold, deltas_befor
     if is_live and changes then
       if snapshot == '' then seen = xid < xmax else seen = visible(snapshot) end
     end
-    local reply
     if is_live and seen ~= nil then
       if not seen then
         count, downs = count + delta, downs + delta_downs
@@ -93,42 +93,58 @@ local function count_items(held, names, before, items, index, cold, deltas_befor
         changed[#changed + 1] = key
         changed[#changed + 1] = packed(count, downs, revision, saved, xmax, seeded, lease, request, snapshot)
       end
-      reply = downs ~= 0 and {count, downs} or count
+      replies[k] = downs ~= 0 and {count, downs} or count
     elseif not held[k] and not is_warm then
       is_cold = true
-      reply = 'COLD'
-    elseif seen ~= nil and (count or not held[k]) then
-      reply = miss(key, count, revision or 0, lease or '', request or '')
+      replies[k] = 'COLD'
+    else
+      missed = missed or {}
+      if seen ~= nil and (count or not held[k]) then
+        missed[#missed + 1] = {k, count, revision or 0, lease or '', request or ''}
+      else
+        -- Nobody can say whether the count has these votes, or someone else has written there. It is
+        -- invalidated, as in invalidate.lua. The exact count that this batch reads next has the votes.
+        unsaved[#unsaved + 1] = key
+        missed[#missed + 1] = {k, count, revision or 0, '', nonce}
+      end
     end
-    if not reply then
-      -- Nobody can say whether the count has these votes, or someone else has written there. It is
-      -- invalidated, as in invalidate.lua. The exact count that this batch reads next has the votes.
-      unsaved[#unsaved + 1] = key
-      reply = miss(key, count, revision or 0, '', nonce)
+  end
+  -- First, since the index alone may be at another node by now, when the bucket's slot moves: nothing is done then.
+  if #unsaved > 0 then
+    local added = try('SADD', index, unpack(unsaved))
+    if type(added) == 'table' then return nil, added.err end
+  end
+  for _, one in ipairs(missed or {}) do
+    local k, is_there, floor, lease, request = unpack(one, 1, 5)
+    local key = names[before + k]
+    replies[k] = miss(key, is_there, floor, lease, request)
+    if not replies[k] then
+      -- A value of another type is invalidated too.
+      local added = try('SADD', index, key)
+      if type(added) == 'table' then return nil, added.err end
+      replies[k] = miss(key, is_there, floor, '', nonce)
     end
-    replies[k] = reply
   end
   if #changed > 0 then call('MSET', unpack(changed)) end
-  if #unsaved > 0 then call('SADD', index, unpack(unsaved)) end
   if is_cold then call('SET', cold, nonce) end
   return replies
 end
 
 if #KEYS > 0 then
-  return count_items(call('MGET', unpack(KEYS, 2)), KEYS, 1, #KEYS - 2, KEYS[1], KEYS[#KEYS], 3)
+  local held = call('MGET', unpack(KEYS, 2, #KEYS - 1))
+  return (count_items(call, held, KEYS, 1, #KEYS - 2, KEYS[1], KEYS[#KEYS], 3))
 end
 local all, at = {}, 4
 while at <= #ARGV do
   local items = tonumber(ARGV[at])
   local index = at + items + 1
-  -- It fails if any of the bucket's keys is not here, or is missing while the bucket's slot moves. So nothing below
-  -- fails for that.
-  local held = redis.pcall('MGET', unpack(ARGV, at + 1, index + 1))
-  if held.err then
-    all[#all + 1] = held.err
-  else
-    all[#all + 1] = count_items(held, ARGV, at, items, ARGV[index], ARGV[index + 1], index + 1)
+  -- While the bucket's slot moves, it fails if any of the counters is not here: only what is here is written below.
+  local held = redis.pcall('MGET', unpack(ARGV, at + 1, index - 1))
+  local replies, failure = nil, held.err
+  if not failure then
+    replies, failure = count_items(redis.pcall, held, ARGV, at, items, ARGV[index], ARGV[index + 1], index + 1)
   end
+  all[#all + 1] = replies or failure
   at = index + 2 + items
 end
 return all

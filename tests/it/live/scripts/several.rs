@@ -133,6 +133,52 @@ async fn count_takes_several_buckets_each_with_its_own_index_and_token() {
     assert_eq!(held, (of(KEY), of(COUNTED), None, "nonce".to_owned()));
 }
 
+/// While a bucket's slot moves, its index may be at the other node already. Here the index has another type: that too
+/// fails when an item is to be added to it.
+#[tokio::test]
+async fn count_leaves_a_bucket_without_its_index_untouched_and_counts_the_others() {
+    const COUNTED: &str = "tally:{b}17";
+    const ABSENT: &str = "tally:{b}18";
+    const OTHER_INDEX: &str = "tally:{b}unsaved";
+    const OTHER_COLD: &str = "tally:{b}cold";
+    let mut scripts = Scripts::start().await;
+    let revision = scripts.seeded().await;
+    assert_eq!(scripts.mark_saved(revision).await, "SAVED");
+    let before: Vec<u8> = redis::pipe()
+        .cmd("COPY")
+        .arg(&[KEY, COUNTED])
+        .ignore()
+        .set(OTHER_INDEX, "no set")
+        .ignore()
+        .get(COUNTED)
+        .query_async::<Vec<Vec<u8>>>(&mut scripts.connection)
+        .await
+        .expect("Redis answers")
+        .remove(0);
+    #[rustfmt::skip]
+    let arguments = [
+        "200", "nonce", LEASE_LIMIT_MS,
+        "2", COUNTED, ABSENT, OTHER_INDEX, OTHER_COLD, "3", "1",
+        "1", KEY, INDEX, COLD, "2",
+    ];
+    let replies: Vec<Value> = scripts.run(script!("count"), &[], &arguments).await;
+    let error = match &replies[0] {
+        Value::BulkString(error) => String::from_utf8_lossy(error).into_owned(),
+        other => format!("{other:?}"),
+    };
+    assert!(error.contains("WRONGTYPE"), "{error}");
+    assert_eq!(replies[1], Value::Array(vec![Value::Int(7)]));
+    let held: (Vec<u8>, Option<String>, Option<String>, Vec<String>) = redis::pipe()
+        .get(COUNTED)
+        .get(ABSENT)
+        .get(OTHER_COLD)
+        .smembers(INDEX)
+        .query_async(&mut scripts.connection)
+        .await
+        .expect("Redis answers");
+    assert_eq!(held, (before, None, None, vec![KEY.to_owned()]));
+}
+
 /// Gives `Counters` more items than a call takes, and a Redis without scripts.
 #[tokio::test]
 async fn many_items_get_their_replies_in_order_also_from_a_redis_that_lost_the_scripts() {
