@@ -101,10 +101,21 @@ pub fn findings(facts: &PostgresFacts, now: Moment) -> Vec<Finding> {
             "see Postgres' log and pg_stat_archiver; docs/operating/backup.md",
         ));
     }
+    if facts.archives && !facts.archiving_fails && !facts.has_archived {
+        found.push(Finding::look(
+            "archive_mode is on, and no WAL was archived yet",
+            "select pg_switch_wal(), and look again: without an archive a restore ends at the last backup",
+        ));
+    }
     if facts.is_plain {
         found.push(Finding::look(
             "votes cross the network to Postgres in plain text",
             "sslmode=verify-full in DATABASE_URL (docs/operating/stores.md, TLS)",
+        ));
+    } else if let Some(addresses) = &facts.plain_listeners {
+        found.push(Finding::look(
+            format!("Postgres listens on {addresses} without TLS"),
+            "ssl = on, or listen_addresses = 'localhost' if all programs run on its machine",
         ));
     }
     if let Some(slots) = &facts.idle_slots {
@@ -181,6 +192,18 @@ pub fn findings(facts: &PostgresFacts, now: Moment) -> Vec<Finding> {
         found.push(Finding::look(
             format!("the login {} may do more than a worker needs", facts.login),
             "give each program the login of its role (docs/operating/stores.md)",
+        ));
+    }
+    if let Some(logins) = &facts.mighty_logins {
+        found.push(Finding::look(
+            format!("running programs of Tally have logins that may do more than these need: {logins}"),
+            "give each program the login of its role (docs/operating/stores.md)",
+        ));
+    }
+    if let Some(tables) = &facts.open_tables {
+        found.push(Finding::look(
+            format!("every login has rights on {tables}"),
+            "revoke all on … from public: the roles of docs/rights.md have the rights that programs need",
         ));
     }
     if facts.workers == 0 {
@@ -285,7 +308,9 @@ mod tests {
             synchronous_standbys: Some(1),
             standby_lag_bytes: Some(0),
             archives: true,
+            has_archived: true,
             archiving_fails: false,
+            plain_listeners: None,
             is_plain: false,
             idle_slots: None,
             slot_keeps_bytes: 0,
@@ -304,6 +329,8 @@ mod tests {
             timeline: Some(1),
             is_mighty: false,
             owns_tables: false,
+            mighty_logins: None,
+            open_tables: None,
             now: now(),
             size_bytes: 5_000_000,
             workers: 2,
@@ -328,7 +355,7 @@ mod tests {
     fn each_broken_thing_of_postgres_is_found_and_nothing_else() {
         type Break = fn(&mut PostgresFacts);
         let hour = |facts: &mut PostgresFacts| facts.oldest_transaction = Some(JOB_LIMIT);
-        let broken: [(Level, &str, Break); 32] = [
+        let broken: [(Level, &str, Break); 36] = [
             (Level::Wrong, "version 13", |facts| facts.version = 130_000),
             (Level::Wrong, "standby, which takes no votes", |facts| {
                 facts.is_standby = true
@@ -362,7 +389,19 @@ mod tests {
                 facts.standby_lag_bytes = Some(STANDBY_LAG_LIMIT_BYTES);
             }),
             (Level::Wrong, "not archived", |facts| facts.archiving_fails = true),
+            (Level::Look, "no WAL was archived yet", |facts| {
+                facts.has_archived = false
+            }),
             (Level::Look, "plain text", |facts| facts.is_plain = true),
+            (Level::Look, "listens on * without TLS", |facts| {
+                facts.plain_listeners = Some("*".to_owned());
+            }),
+            (Level::Look, "these need: boss", |facts| {
+                facts.mighty_logins = Some("boss".to_owned());
+            }),
+            (Level::Look, "every login has rights on vote", |facts| {
+                facts.open_tables = Some("vote".to_owned());
+            }),
             (Level::Look, "replication slots", |facts| {
                 facts.idle_slots = Some("old".to_owned())
             }),
@@ -421,6 +460,13 @@ mod tests {
             level == Level::Look && what.contains("does not see"),
             "of what is not seen, only that is said: {what}"
         );
+        let elsewhere = PostgresFacts {
+            archives: false,
+            has_archived: false,
+            ..facts()
+        };
+        let found = findings(&elsewhere, now());
+        assert!(found.iter().all(|one| one.level == Level::Well), "{found:?}");
         let restored = PostgresFacts {
             timeline: Some(2),
             ..facts()

@@ -22,6 +22,11 @@ select current_setting('server_version_num')::int                          as "v
        -- Whether the last try failed.
        (select coalesce(last_failed_time > coalesce(last_archived_time, '-infinity'), false) from pg_stat_archiver)
                                                                            as archiving_fails,
+       (select last_archived_time is null from pg_stat_archiver)           as "never_archived!",
+       -- Where others on the network may connect, and no connection is encrypted.
+       (select string_agg(address, ',')
+        from regexp_split_to_table(current_setting('listen_addresses'), '\s*,\s*') as address
+        where address not in ('', 'localhost', '127.0.0.1', '::1') and current_setting('ssl') = 'off') as plain_listeners,
        -- Null: through a Unix socket, or not seen.
        host(inet_client_addr())                                            as client_address,
        (select ssl from pg_stat_ssl where pid = pg_backend_pid())          as is_encrypted,
@@ -67,6 +72,22 @@ select current_setting('server_version_num')::int                          as "v
        pg_has_role(current_user, (select relowner from pg_class where oid = 'vote'::regclass), 'usage')
                                                                            as "owns_tables!",
        current_user::text                                                  as "login!",
+       -- Logins of other running programs that may do more than these need.
+       (select string_agg(distinct rolname::text, ', ')
+        from pg_stat_activity join pg_roles on pg_roles.oid = usesysid
+        where datname = current_database() and usename <> current_user
+          and (application_name like 'tally serve%' or application_name like 'tally sync-worker%')
+          and (rolsuper or rolbypassrls or rolcreaterole or rolcreatedb
+               or pg_has_role(usesysid, (select relowner from pg_class where oid = 'vote'::regclass), 'usage')))
+                                                                           as mighty_logins,
+       -- Beside those of extensions, which may give rights to all.
+       (select string_agg(distinct relname::text, ', ')
+        from pg_class cross join aclexplode(relacl) as granted
+        where relnamespace = (select relnamespace from pg_class where oid = 'vote'::regclass)
+          and grantee = 0
+          and not exists (select from pg_depend
+                          where classid = 'pg_class'::regclass and objid = pg_class.oid and deptype = 'e'))
+                                                                           as open_tables,
        (extract(epoch from clock_timestamp()) * 1000000)::bigint           as "now!",
        pg_database_size(current_database())                                as "size_bytes!",
        (select count(*) from worker where seen_at > clock_timestamp() - $1::bigint * interval '1 microsecond') as "workers!",

@@ -26,8 +26,12 @@ pub struct PostgresFacts {
     pub standby_lag_bytes: Option<i64>,
     /// Whether WAL goes to an archive, for a restore to any time.
     pub archives: bool,
+    /// Whether a file of WAL was archived since the statistics were reset.
+    pub has_archived: bool,
     /// Whether the last try to archive a file of WAL failed.
     pub archiving_fails: bool,
+    /// Addresses beyond this machine on which Postgres listens, and encrypts nothing.
+    pub plain_listeners: Option<String>,
     /// Whether this login's connection crosses a network in plain text.
     pub is_plain: bool,
     pub idle_slots: Option<String>,
@@ -54,6 +58,10 @@ pub struct PostgresFacts {
     pub timeline: Option<i32>,
     pub is_mighty: bool,
     pub owns_tables: bool,
+    /// Logins of other running programs that may do more than these need.
+    pub mighty_logins: Option<String>,
+    /// Tables on which every login has a right.
+    pub open_tables: Option<String>,
     pub now: Moment,
     pub size_bytes: i64,
     pub workers: i64,
@@ -102,7 +110,9 @@ impl WorkerLedger {
             synchronous_standbys: sees_standbys.then_some(row.synchronous_standbys),
             standby_lag_bytes: row.standby_lag_bytes,
             archives: row.archives,
+            has_archived: !row.never_archived,
             archiving_fails: row.archives && row.archiving_fails == Some(true),
+            plain_listeners: row.plain_listeners,
             is_plain: row.is_encrypted == Some(false)
                 && row.client_address.is_some_and(|from| !is_loopback(&from)),
             idle_slots: row.idle_slots,
@@ -124,6 +134,8 @@ impl WorkerLedger {
             timeline,
             is_mighty: row.is_mighty,
             owns_tables: row.owns_tables,
+            mighty_logins: row.mighty_logins,
+            open_tables: row.open_tables,
             now: Moment::from_micros(row.now),
             size_bytes: row.size_bytes,
             workers: row.workers,

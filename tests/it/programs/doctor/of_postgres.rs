@@ -9,7 +9,7 @@ use crate::helpers::stores::{Stores, blocker};
 
 /// Statements that break something, what the doctor then says, and statements that mend it. `{login}` is the
 /// server's login.
-const BROKEN: [(&str, &str, &str); 13] = [
+const BROKEN: [(&str, &str, &str); 16] = [
     (
         "alter role {login} set synchronous_commit = off",
         "has synchronous_commit=off",
@@ -63,6 +63,21 @@ const BROKEN: [(&str, &str, &str); 13] = [
         "delete from job_run where fencing_number = 1000000000",
     ),
     (
+        "alter role {login} createdb",
+        "logins that may do more than these need: {login}",
+        "alter role {login} nocreatedb",
+    ),
+    (
+        "grant select on vote to public; grant usage on sequence vote_id_seq to public",
+        "every login has rights on vote, vote_id_seq",
+        "revoke all on vote from public; revoke all on sequence vote_id_seq from public",
+    ),
+    (
+        "alter role all set synchronous_commit = off",
+        "each login has synchronous_commit=off",
+        "alter role all reset synchronous_commit",
+    ),
+    (
         "alter sequence vote_id_seq cache 10",
         "has cache 10",
         "alter sequence vote_id_seq cache 1",
@@ -107,7 +122,7 @@ async fn a_doctor_finds_each_thing_that_is_broken_in_postgres_and_nothing_once_i
     let login = login(&pool, "tally_server").await;
     for (breaks, words, mends) in BROKEN {
         execute(&pool, &breaks.replace("{login}", &login)).await;
-        finds(&stores, words).await;
+        finds(&stores, &words.replace("{login}", &login)).await;
         // Also while this session would be read-only.
         let mends = mends.replace("{login}", &login);
         execute(&pool, &mends).await;
@@ -182,6 +197,7 @@ async fn a_doctor_finds_what_is_wrong_with_standbys_archives_and_prepared_transa
         .await
         .expect("a statement");
     drop(session);
+    finds(&stores, "no WAL was archived yet").await;
     execute(&pool, "select pg_switch_wal()").await;
     finds(&stores, "WAL is not archived: the last try failed").await;
     execute(
