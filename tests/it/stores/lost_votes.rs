@@ -74,6 +74,9 @@ async fn acknowledged_votes_that_the_new_primary_does_not_have_are_noted_with_th
         (status, &shown["lost_votes"]["total"]),
         (StatusCode::OK, &json!(6))
     );
+    if crate::telemetry::is_alone() {
+        assert_eq!(crate::helpers::metrics::metric("tally_lost_votes_total"), 6.0);
+    }
     let audited = tally.worker().losses().await.expect("Postgres answers");
     assert!(
         audited.line().is_some_and(|line| line.contains("6 votes")),

@@ -1,6 +1,7 @@
 //! The metrics: each one moves with its condition. And the traces.
 //! Metrics are the process's own, so no other test may run in this process.
 
+mod programs;
 mod server;
 mod traces;
 mod worker;
