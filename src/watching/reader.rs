@@ -100,17 +100,11 @@ impl Reader {
     /// Reads the live counts at each tick, as long as there are streams.
     async fn tick(&self) {
         let mut swept_at = Instant::now();
-        let mut before: Option<Instant> = None;
         loop {
             while !self.shared.state().has_streams() {
                 self.shared.opened.notified().await;
-                before = None;
             }
             let began = Instant::now();
-            // As it was, and not as it was planned: the thread may have had no time.
-            if let Some(before) = before.replace(began) {
-                metrics::histogram!(name::STREAM_TICK_SECONDS).record((began - before).as_secs_f64());
-            }
             let items = {
                 let mut state = self.shared.state();
                 state.follow();
@@ -129,6 +123,8 @@ impl Reader {
             }
             let interval = until_next(items.len(), behind.len(), began.elapsed());
             sleep_until(began + interval).await;
+            // As it was, and not as it was planned: the thread may have had no time.
+            metrics::histogram!(name::STREAM_TICK_SECONDS).record(began.elapsed().as_secs_f64());
         }
     }
 
