@@ -182,7 +182,7 @@ const SIGNS: [char; 20] = [
 /// stays.
 fn bare_code(line: &str) -> String {
     let parts: Vec<&str> = line.split('"').collect();
-    if line.contains(['`', '/', '\'', '\\']) || parts.len() % 2 == 0 {
+    if line.contains(['`', '/', '\'', '\\']) || parts.len().is_multiple_of(2) {
         return line.to_owned();
     }
     let mut bare = String::with_capacity(line.len());

@@ -48,4 +48,5 @@ for (const [name, element] of Object.entries(ELEMENTS)) {
 }
 // By then all modules of the page have added their elements and called `configure`: what they show is asked for before
 // the page is drawn, but for elements whose file is on its way. Later elements wait for others.
-addEventListener("DOMContentLoaded", () => Promise.allSettled(fetched.values()).then(() => watch.timer && watch.open()));
+const begin = () => watch.timer && watch.open();
+addEventListener("DOMContentLoaded", () => Promise.all(fetched.values()).then(begin, begin));
