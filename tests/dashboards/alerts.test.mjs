@@ -116,7 +116,7 @@ test("an item whose row is locked cannot be rebuilt: TallyCountsWait", async () 
 test("a setting that loses votes, little memory for Redis, and most connections taken: what the doctor sees", async () => {
   const used = Number(/used_memory:(\d+)/.exec(await redis("INFO", "memory"))[1]);
   await redis("CONFIG", "SET", "maxmemory", String(Math.ceil(used * 1.1)));
-  sql("alter role tally set default_transaction_read_only = off; alter database tally set synchronous_commit = off");
+  sql("alter database tally set synchronous_commit = off");
   const free = Number(sql("select current_setting('max_connections')::int * 0.9 - (select count(*) from pg_stat_activity where backend_type = 'client backend')"));
   const others = await Promise.all(Array.from({ length: Math.ceil(free) }, () => session("select 1")));
   // It looks when it starts, and then each minute.

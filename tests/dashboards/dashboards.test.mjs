@@ -24,9 +24,9 @@ test("Prometheus takes the alerts, and none fires while all is well", async () =
 });
 
 test("each alert is seen to fire on real metrics: here, or by a drill", () => {
-  const folders = [new URL(".", import.meta.url), new URL("../drills/", import.meta.url)];
-  const files = folders.flatMap((folder) => readdirSync(folder).filter((name) => name.endsWith(".mjs")).map((name) => readFileSync(new URL(name, folder), "utf8")));
-  for (const { name } of alerts()) assert.ok(files.some((file) => new RegExp(`\\b${name}\\b`).test(file.replaceAll(/^test\(.*$/gm, ""))), name);
+  const filesIn = (folder) => readdirSync(folder).filter((name) => name.endsWith(".mjs")).map((name) => readFileSync(new URL(name, folder), "utf8")).join("");
+  const [here, drills] = [new URL(".", import.meta.url), new URL("../drills/", import.meta.url)].map(filesIn);
+  for (const { name } of alerts()) assert.ok(here.includes(`fires("${name}"`) || drills.includes(`"${name}"`), name);
 });
 
 test("promtool finds nothing wrong with the metrics, and a key that is none gets 401", async () => {

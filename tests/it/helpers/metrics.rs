@@ -1,5 +1,6 @@
-//! The metrics of the test's own process.
+//! The metrics of the test's own process, and of programs.
 
+use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -28,4 +29,15 @@ pub fn metric(sample: &str) -> f64 {
         (name == sample).then(|| value.parse().ok())?
     });
     value.unwrap_or_else(|| panic!("no {sample} in {text}"))
+}
+
+/// The samples of the program at this address, by their names with labels; `None`: it does not answer.
+pub async fn samples(base: &str) -> Option<HashMap<String, f64>> {
+    let answer = reqwest::get(format!("{base}/metrics")).await.ok()?;
+    let text = answer.text().await.ok()?;
+    let sample = |line: &str| {
+        let (name, value) = line.rsplit_once(' ')?;
+        Some((name.to_owned(), value.parse().ok()?))
+    };
+    Some(text.lines().filter_map(sample).collect())
 }

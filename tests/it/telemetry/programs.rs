@@ -1,34 +1,21 @@
 //! What the programs' own metrics show of what voters, clients and operators meet.
 
-use std::collections::HashMap;
-
 use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
 use tally::ledger::Role;
 use testkit::receiver::{Answer, Receiver};
 
 use crate::helpers::eventually;
+use crate::helpers::metrics::samples;
 use crate::helpers::programs::{
     TALLY, command_as, operator, run, start_server, start_server_with, start_worker, text,
 };
 use crate::helpers::stores::{Stores, blocker};
 
-/// A program's samples, by their names with labels.
-async fn samples(base: &str) -> HashMap<String, f64> {
-    let answer = reqwest::get(format!("{base}/metrics")).await.expect("an answer");
-    let text = answer.text().await.expect("a text");
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    let sample = |line: &str| {
-        let (name, value) = line.rsplit_once(' ')?;
-        Some((name.to_owned(), value.parse().ok()?))
-    };
-    lines.filter_map(sample).collect()
-}
-
 /// Waits until this sample is at least so much.
 async fn until(base: &str, sample: &str, least: f64) {
     eventually(&format!("{sample} is {least} or more"), async || {
-        let value = samples(base).await.get(sample).copied()?;
+        let value = samples(base).await?.get(sample).copied()?;
         (value >= least).then_some(())
     })
     .await;
@@ -109,12 +96,12 @@ async fn a_server_shows_why_votes_fail_which_key_asks_what_is_refused_and_which_
     until(&base, "tally_redis_out_of_memory", 1.0).await;
     memory(&mut redis, "0").await;
     eventually("Redis takes counts again", async || {
-        let shown = samples(&base).await;
+        let shown = samples(&base).await?;
         (shown["tally_redis_out_of_memory"] == 0.0 && shown["tally_redis_available"] == 1.0).then_some(())
     })
     .await;
 
-    let shown = samples(&base).await;
+    let shown = samples(&base).await.expect("an answer");
     let version = env!("CARGO_PKG_VERSION");
     let commit = commit(&stores).await;
     let is_build = |name: &&String| {
@@ -166,17 +153,13 @@ async fn a_worker_shows_what_becomes_of_events_and_the_counts_of_cold_items_that
         ],
     );
     let worker = format!("http://{address}");
-    eventually("the worker shows its metrics", async || {
-        reqwest::get(format!("{worker}/metrics")).await.ok().map(drop)
-    })
-    .await;
     let pool = stores.pool();
     // As the worker does when it has started.
     sqlx::query("select want_events('{}')")
         .execute(&pool)
         .await
         .expect("Postgres answers");
-    // One that is delivered, one that is refused, and one that another worker gave up.
+    // One that is delivered, one that is refused, and one that fails.
     for number in 1..=3 {
         sqlx::query("select note_event('x', 'item:' || $1, null, jsonb_build_object('number', $1))")
             .bind(number)

@@ -93,20 +93,31 @@ async fn a_call_for_several_keys_treats_each_as_a_call_of_its_own() {
     assert_eq!(words, ["EXPIRED", "KEPT", "EXPIRED"]);
 }
 
-#[tokio::test]
-async fn count_takes_several_buckets_each_with_its_own_index_and_token() {
-    const COUNTED: &str = "tally:{b}17";
-    const ABSENT: &str = "tally:{b}18";
-    const OTHER_INDEX: &str = "tally:{b}unsaved";
-    const OTHER_COLD: &str = "tally:{b}cold";
+// Keys of another bucket.
+const COUNTED: &str = "tally:{b}17";
+const ABSENT: &str = "tally:{b}18";
+const OTHER_INDEX: &str = "tally:{b}unsaved";
+const OTHER_COLD: &str = "tally:{b}cold";
+
+/// A saved count in each of two buckets. Also returns what the other bucket's counter holds.
+async fn with_two_buckets() -> (Scripts, Vec<u8>) {
     let mut scripts = Scripts::start().await;
     let revision = scripts.seeded().await;
     assert_eq!(scripts.mark_saved(revision).await, "SAVED");
-    let () = redis::cmd("COPY")
+    let (held,) = redis::pipe()
+        .cmd("COPY")
         .arg(&[KEY, COUNTED])
+        .ignore()
+        .get(COUNTED)
         .query_async(&mut scripts.connection)
         .await
         .expect("Redis answers");
+    (scripts, held)
+}
+
+#[tokio::test]
+async fn count_takes_several_buckets_each_with_its_own_index_and_token() {
+    let (mut scripts, _) = with_two_buckets().await;
     #[rustfmt::skip]
     let arguments = [
         "200", "nonce", LEASE_LIMIT_MS,
@@ -137,24 +148,12 @@ async fn count_takes_several_buckets_each_with_its_own_index_and_token() {
 /// fails when an item is to be added to it.
 #[tokio::test]
 async fn count_leaves_a_bucket_without_its_index_untouched_and_counts_the_others() {
-    const COUNTED: &str = "tally:{b}17";
-    const ABSENT: &str = "tally:{b}18";
-    const OTHER_INDEX: &str = "tally:{b}unsaved";
-    const OTHER_COLD: &str = "tally:{b}cold";
-    let mut scripts = Scripts::start().await;
-    let revision = scripts.seeded().await;
-    assert_eq!(scripts.mark_saved(revision).await, "SAVED");
-    let before: Vec<u8> = redis::pipe()
-        .cmd("COPY")
-        .arg(&[KEY, COUNTED])
-        .ignore()
-        .set(OTHER_INDEX, "no set")
-        .ignore()
-        .get(COUNTED)
-        .query_async::<Vec<Vec<u8>>>(&mut scripts.connection)
+    let (mut scripts, before) = with_two_buckets().await;
+    let () = redis::cmd("SET")
+        .arg(&[OTHER_INDEX, "no set"])
+        .query_async(&mut scripts.connection)
         .await
-        .expect("Redis answers")
-        .remove(0);
+        .expect("Redis answers");
     #[rustfmt::skip]
     let arguments = [
         "200", "nonce", LEASE_LIMIT_MS,

@@ -7,6 +7,7 @@ mod of_redis;
 use serde_json::Value;
 
 use crate::helpers::eventually;
+use crate::helpers::metrics::samples;
 use crate::helpers::programs::{Program, TALLY, command, run, start_server, start_worker, text};
 use crate::helpers::stores::Stores;
 
@@ -109,12 +110,8 @@ async fn a_worker_shows_how_much_a_doctor_would_find() {
     let address = format!("127.0.0.1:{port}");
     let _worker = start_worker(&stores, "worker", &[("TALLY_WORKER_LISTEN", &address)]);
     let sample = async |name: &str| {
-        let answer = reqwest::get(format!("http://{address}/metrics")).await.ok()?;
-        let metrics = answer.text().await.ok()?;
-        let line = metrics
-            .lines()
-            .find_map(|line| line.strip_prefix(&format!("{name} ")).map(str::to_owned));
-        line?.parse::<f64>().ok()
+        let shown = samples(&format!("http://{address}")).await?;
+        shown.get(name).copied()
     };
     // One worker, no standby, fsync off.
     eventually("the findings are shown", async || {
