@@ -93,7 +93,7 @@ test-kubernetes: prepare-client ## Check deploy/kubernetes, and run the programs
 test-stores: prepare-proxies ## Run Tally through pgbouncer, and fail both stores over behind HAProxy: PROGRAMS=folder with built programs
 	scripts/check-stores
 
-test-install: prepare-tests ## Do what docs/operating/install.md says, on a copy of this machine; as root: PROGRAMS=folder with built programs
+test-install: prepare-tests ## Do what docs/operating/install.md and upgrade.md say, on two copies of this machine; as root: PROGRAMS=folder with built programs
 	scripts/check-install
 
 test-in-ranges: prepare-tests ## Run the tests that look at votes in a ledger that is split into ranges

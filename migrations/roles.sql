@@ -55,9 +55,9 @@ grant select (id, item_id, created_at, value, change_number, voter_id, poll_id, 
 -- After a failover it notes which of its votes are not there any more.
 grant select, insert (token, vote_total, first_stored_at, last_stored_at, first_vote_id, last_vote_id, item_total, is_whole)
     on loss to tally_server;
-grant insert (loss_id, item_id, vote_total) on loss_item to tally_server;
--- `tally audit` shows that there was one.
-grant select on loss to tally_worker;
+grant select, insert (loss_id, item_id, vote_total) on loss_item to tally_server;
+-- `tally audit` shows what is lost.
+grant select on loss, loss_item to tally_worker;
 -- It also shows how many votes are in files alone. A server says so of a vote that may be one of them.
 grant select (dropped_total) on archive to tally_worker;
 grant select (id, first_vote_id, last_vote_id, dropped_total) on archive to tally_server;

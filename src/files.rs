@@ -12,6 +12,8 @@ use sha2::{Digest as _, Sha256};
 
 /// The longest line of a file of items or votes.
 pub const LINE_LIMIT_BYTES: usize = 64 * 1024;
+/// The largest file of a secret: many keys, each of 64 digits.
+pub const SECRET_LIMIT_BYTES: u64 = 64 * 1024;
 /// The mark that some editors put at the beginning of UTF-8.
 const BYTE_ORDER_MARK: &str = "\u{feff}";
 
@@ -82,6 +84,20 @@ pub fn read(path: &Path, limit_bytes: u64) -> Result<Vec<u8>, FileError> {
         bytes.drain(..BYTE_ORDER_MARK.len());
     }
     Ok(bytes)
+}
+
+/// Reads a file that holds a secret alone, without the line end that editors and `echo` add.
+///
+/// # Errors
+/// As [`read`], and when it is empty or not in UTF-8: one line.
+pub fn secret(path: &Path) -> Result<String, String> {
+    let bytes = read(path, SECRET_LIMIT_BYTES).map_err(|error| error.to_string())?;
+    let text = String::from_utf8(bytes).map_err(|_| format!("{} is not in UTF-8", path.display()))?;
+    let value = text.trim_end_matches(['\n', '\r']);
+    if value.is_empty() {
+        return Err(format!("{} is empty; it takes the secret alone", path.display()));
+    }
+    Ok(value.to_owned())
 }
 
 /// Writes a new file that only this user can read, in place of the one that is there.

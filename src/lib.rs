@@ -59,6 +59,9 @@ pub mod live;
 /// TLS to the stores: why a store is refused.
 pub mod tls;
 
+/// The URLs of the stores, and the logins in their files, which a rotation writes anew.
+pub mod store_url;
+
 /// Files that settings and commands name: read in bounded memory and time, or refused.
 pub mod files;
 

@@ -165,7 +165,7 @@ async fn idle_counters(
 
 async fn connect(stores: &Stores, database: &Database) -> LiveCounts {
     let redis = Redis::new(
-        &stores.redis.url(),
+        stores.redis.url(),
         &KeyPrefix::default(),
         live::WORKER_ANSWER_LIMIT,
     )

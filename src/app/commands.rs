@@ -17,7 +17,8 @@ use crate::{client, doctor, operator, replay, shutdown, telemetry, web};
 
 /// Runs a command of `tally`. Returns whether all was well.
 pub async fn run(command: Command) -> anyhow::Result<bool> {
-    dispatch(command).await.map_err(database_setting::named)
+    // In boxes, here and below: the compiler follows futures only to a depth.
+    Box::pin(dispatch(command)).await.map_err(database_setting::named)
 }
 
 async fn dispatch(command: Command) -> anyhow::Result<bool> {
@@ -105,11 +106,17 @@ async fn serve(settings: config::Serve) -> anyhow::Result<()> {
         super::migrate_as(&stores.database_url, "tally serve", settings.which.cell).await?;
     }
     let mut options = ServerOptions::from(&settings.server);
-    super::check_for_server(&stores, "tally serve", settings.which.cell, options.cells).await?;
+    Box::pin(super::check_for_server(
+        &stores,
+        "tally serve",
+        settings.which.cell,
+        options.cells,
+    ))
+    .await?;
     let endpoint = settings.traces.otel_exporter_otlp_endpoint.as_deref();
     let traces = telemetry::Traces::start(endpoint, telemetry::Program::Server)?;
     if let Some(url) = &settings.server.operator_database_url {
-        options.operator = Some(super::operator(url.as_str(), "tally serve operator")?);
+        options.operator = Some(super::operator(url, "tally serve operator")?);
     }
     let server = super::server(&stores, options, "tally serve", metrics)?;
     // Before the server says that it runs: a reader of that line may stop it at once.
@@ -117,7 +124,7 @@ async fn serve(settings: config::Serve) -> anyhow::Result<()> {
     let address = server.address()?;
     tracing::info!(%address, "listening");
     let ended = tokio::select! {
-        ended = server.run(supervisor::stopping(stop)) => ended,
+        ended = Box::pin(server.run(supervisor::stopping(stop))) => ended,
         never = supervisor::keep_notifying(async || supervisor::answers(address).await) => never,
     };
     traces.end().await;
@@ -175,7 +182,7 @@ async fn migrate(settings: &config::Migrate) -> anyhow::Result<()> {
 async fn audit(settings: &config::AuditCommand) -> anyhow::Result<bool> {
     let stores = StoreUrls::from(&settings.stores);
     let worker = super::worker(&stores, (&settings.audit).into(), "tally audit")?;
-    super::check_for_worker(&worker).await?;
+    Box::pin(super::check_for_worker(&worker)).await?;
     let repair = if settings.repair { Repair::Yes } else { Repair::No };
     let report = match repair {
         Repair::No => worker.audit(repair).await?,
@@ -184,7 +191,7 @@ async fn audit(settings: &config::AuditCommand) -> anyhow::Result<bool> {
     telemetry::print(report);
     let rules = worker.check_rules().await?;
     telemetry::print(&rules);
-    if let Some(lost) = worker.losses().await?.line() {
+    if let Some(lost) = worker.losses().await?.lines() {
         telemetry::print(format_args!("{lost}\n"));
     }
     Ok(report.wrong_items == 0 && rules.faults == 0)
@@ -192,7 +199,7 @@ async fn audit(settings: &config::AuditCommand) -> anyhow::Result<bool> {
 
 /// Runs `sync-worker`. Returns whether all was well.
 pub async fn sync_worker(settings: config::SyncWorker) -> anyhow::Result<bool> {
-    work(settings).await.map_err(database_setting::named)
+    Box::pin(work(settings)).await.map_err(database_setting::named)
 }
 
 async fn work(settings: config::SyncWorker) -> anyhow::Result<bool> {
@@ -208,7 +215,7 @@ async fn work(settings: config::SyncWorker) -> anyhow::Result<bool> {
     let endpoint = settings.traces.otel_exporter_otlp_endpoint.as_deref();
     let traces = telemetry::Traces::start(endpoint, telemetry::Program::Worker)?;
     if settings.once {
-        let ended = worker.once().await;
+        let ended = Box::pin(worker.once()).await;
         // Also after a failure: then someone wants the spans.
         traces.end().await;
         let (flushed, audit) = ended?;
@@ -221,7 +228,7 @@ async fn work(settings: config::SyncWorker) -> anyhow::Result<bool> {
     tracing::info!(every = ?settings.worker.flush_every, audit = %settings.worker.audit_cron, "syncing");
     let schedule = (&settings.worker).into();
     let ended = tokio::select! {
-        ended = sync::run(worker, &schedule, supervisor::stopping(stop)) => ended,
+        ended = Box::pin(sync::run(worker, &schedule, supervisor::stopping(stop))) => ended,
         // Alive while its tasks get their turns: what its stores do is no reason to start it again.
         never = supervisor::keep_notifying(async || true) => never,
     };

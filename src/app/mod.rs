@@ -15,6 +15,7 @@ pub use commands::{run, sync_worker};
 use crate::domain::{Cell, Cells};
 use crate::ledger::{Migrated, OperatorLedger, OwnerLedger, Roles, ServerLedger, WorkerLedger};
 use crate::live::{Counters, KeyPrefix, Redis, SERVER_ANSWER_LIMIT, WORKER_ANSWER_LIMIT};
+use crate::store_url::StoreUrl;
 use crate::sync::{SyncError, SyncOptions, Worker};
 use crate::telemetry::Program;
 use crate::web::{Server, ServerOptions};
@@ -23,8 +24,8 @@ use crate::web::{Server, ServerOptions};
 #[derive(Clone)]
 pub struct StoreUrls {
     /// With the login of the program that uses it.
-    pub database_url: String,
-    pub redis_url: String,
+    pub database_url: StoreUrl,
+    pub redis_url: StoreUrl,
     pub key_prefix: KeyPrefix,
 }
 
@@ -48,7 +49,7 @@ pub fn server(
 /// Makes the operator's login of a server. It connects when an operator acts.
 ///
 /// Postgres shows `application_name` to its operator. Fails when the URL is wrong.
-pub fn operator(database_url: &str, application_name: &str) -> anyhow::Result<OperatorLedger> {
+pub fn operator(database_url: impl Into<StoreUrl>, application_name: &str) -> anyhow::Result<OperatorLedger> {
     OperatorLedger::beside_server(database_url, application_name).map_err(database_setting::named_operator)
 }
 
@@ -115,7 +116,7 @@ pub fn counters(stores: &StoreUrls) -> anyhow::Result<Counters> {
 ///
 /// # Errors
 /// Fails when the URL is wrong, or a migration that has run was changed.
-pub async fn migrate(database_url: &str, application_name: &str) -> anyhow::Result<Roles> {
+pub async fn migrate(database_url: impl Into<StoreUrl>, application_name: &str) -> anyhow::Result<Roles> {
     Ok(migrate_as(database_url, application_name, None).await?.roles)
 }
 
@@ -124,7 +125,7 @@ pub async fn migrate(database_url: &str, application_name: &str) -> anyhow::Resu
 /// # Errors
 /// The same. Also when the database is another cell.
 pub async fn migrate_as(
-    database_url: &str,
+    database_url: impl Into<StoreUrl>,
     application_name: &str,
     cell: Option<Cell>,
 ) -> anyhow::Result<Migrated> {

@@ -28,16 +28,17 @@ pub use server::{AddressSettings, Jwt, Server};
 pub use show::effective;
 pub use values::{
     Cron, DURATION_LIMIT, PAGE_LIMIT, REPLAY_LIMIT_COLUMNS, REPLAY_LIMIT_CONNECTIONS,
-    SERVED_LIMIT_CONNECTIONS, SecretUrl, WRITER_STALL_LEAST,
+    SERVED_LIMIT_CONNECTIONS, WRITER_STALL_LEAST,
 };
 use values::{
-    address_retention, choices, collector_url, column, connections, duration, item_id, page, path, rate,
-    rating, store_url, title, writer_stall_limit,
+    address_retention, choices, collector_url, column, connections, duration, item_id, login_url, page, path,
+    rate, rating, store_url, title, writer_stall_limit,
 };
 pub use webhook::Webhook;
 
 use crate::domain::{Cell, ItemId, ItemName};
 use crate::live::KeyPrefix;
+use crate::store_url::StoreUrl;
 use crate::telemetry::LogFormat;
 
 /// The default of TALLY_FLUSH_PAGE.
@@ -58,12 +59,12 @@ pub const BALLOTS_LIMIT: u64 = 10_000_000;
 #[derive(Args, Clone)]
 pub struct Stores {
     /// Postgres, the database of record: postgres://user:password@host:port/database, or several hosts
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_parser = store_url, value_name = "URL")]
-    pub database_url: String,
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_parser = login_url, value_name = "URL")]
+    pub database_url: StoreUrl,
 
     /// Redis, for the live counts: redis://user:password@host:port/number, redis+sentinel://… or redis+cluster://…
-    #[arg(long, env = "REDIS_URL", hide_env_values = true, value_parser = store_url, value_name = "URL")]
-    pub redis_url: String,
+    #[arg(long, env = "REDIS_URL", hide_env_values = true, value_parser = login_url, value_name = "URL")]
+    pub redis_url: StoreUrl,
 
     #[command(flatten)]
     pub keys: Keys,

@@ -5,8 +5,9 @@ use clap::{CommandFactory, Parser};
 
 use super::operator::CellCommand;
 use super::secret_files::{self, SUFFIX, Secret, Secrets};
-use super::{Command, Dev, Server, SyncWorker, Tally};
-use crate::domain::{API_KEY_PREFIX, wrapping};
+use super::{Command, Dev, Server, Stores, SyncWorker, Tally};
+use crate::domain::{API_KEY_PREFIX, without_wrapping, wrapping};
+use crate::store_url::StoreUrl;
 use crate::telemetry;
 
 /// A program's settings.
@@ -16,6 +17,9 @@ pub trait Settings: Parser + CommandFactory {
     /// # Errors
     /// When one is given without another that it needs: one line that names both.
     fn check(&self) -> Result<(), String>;
+
+    /// Notes the files of those secrets that a program that runs for long reads again.
+    fn note_files(&mut self, _read: &[Secret]) {}
 }
 
 impl Settings for Tally {
@@ -27,11 +31,39 @@ impl Settings for Tally {
             _ => Ok(()),
         }
     }
+
+    fn note_files(&mut self, read: &[Secret]) {
+        if let Command::Serve(serve) = &mut self.command {
+            serve.stores.note_files(read);
+            if let Some(url) = &mut serve.server.operator_database_url {
+                note_file(url, "operator_database_url", read);
+            }
+        }
+    }
 }
 
 impl Settings for SyncWorker {
     fn check(&self) -> Result<(), String> {
         self.worker.webhook.check()
+    }
+
+    fn note_files(&mut self, read: &[Secret]) {
+        self.stores.note_files(read);
+    }
+}
+
+impl Stores {
+    fn note_files(&mut self, read: &[Secret]) {
+        note_file(&mut self.database_url, "database_url", read);
+        note_file(&mut self.redis_url, "redis_url", read);
+    }
+}
+
+/// Notes the file of this URL, unless it is from the command line. `id`: that of its argument.
+fn note_file(url: &mut StoreUrl, id: &str, read: &[Secret]) {
+    let of_file = read.iter().find(|secret| secret.id == id);
+    if let Some(secret) = of_file.filter(|secret| without_wrapping(&secret.value) == url.as_str()) {
+        *url = StoreUrl::in_file(url.as_str(), &secret.path);
     }
 }
 
@@ -85,8 +117,11 @@ pub fn read<P: Settings>() -> P {
         .try_get_matches_from(std::env::args_os())
         .and_then(|matches| P::from_arg_matches(&matches));
     match parsed {
-        Ok(settings) => match settings.check() {
-            Ok(()) => settings,
+        Ok(mut settings) => match settings.check() {
+            Ok(()) => {
+                settings.note_files(&read);
+                settings
+            }
             Err(line) => refuse(&line),
         },
         Err(error) => match error.kind() {

@@ -1,7 +1,7 @@
 //! Secrets from files: `<VARIABLE>_FILE` names a file that holds the value of a secret setting, as Docker,
 //! Kubernetes and systemd put secrets.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Command, Id};
 
@@ -10,8 +10,6 @@ use crate::files;
 
 /// What a variable's name ends in that names a file.
 pub const SUFFIX: &str = "_FILE";
-/// The largest file of a secret: many keys, each of 64 digits.
-const FILE_LIMIT_BYTES: u64 = 64 * 1024;
 
 /// A command with the secrets that were read for it.
 pub struct Secrets {
@@ -63,7 +61,7 @@ fn read_with(
         }
         let is_empty = variable_of(&variable).is_some();
         let path = PathBuf::from(without_wrapping(&path));
-        let value = value_of(&path).map_err(|why| format!("{file_variable}: {why}"))?;
+        let value = files::secret(&path).map_err(|why| format!("{file_variable}: {why}"))?;
         all.push(Secret {
             id: id.clone(),
             variable,
@@ -101,17 +99,6 @@ fn read_with(
         read?;
     }
     Ok(Secrets { command, read: all })
-}
-
-fn value_of(path: &Path) -> Result<String, String> {
-    let bytes = files::read(path, FILE_LIMIT_BYTES).map_err(|error| error.to_string())?;
-    let text = String::from_utf8(bytes).map_err(|_| format!("{} is not in UTF-8", path.display()))?;
-    // Editors and `echo` end a file with a line end.
-    let value = text.trim_end_matches(['\n', '\r']);
-    if value.is_empty() {
-        return Err(format!("{} is empty; it takes the secret alone", path.display()));
-    }
-    Ok(value.to_owned())
 }
 
 #[cfg(test)]
@@ -166,7 +153,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let of = |name: &str| folder.path().join(name).display().to_string();
         std::fs::write(of("empty"), "\n").expect("a file");
-        std::fs::write(of("long"), vec![b'a'; FILE_LIMIT_BYTES as usize + 1]).expect("a file");
+        std::fs::write(of("long"), vec![b'a'; files::SECRET_LIMIT_BYTES as usize + 1]).expect("a file");
         std::fs::write(of("bytes"), [b'a', 0xff]).expect("a file");
         for name in ["missing", "empty", "long", "bytes", ""] {
             let why = url(&["run"], &[("TALLY_TEST_URL_FILE", of(name).as_str())]).expect_err(name);

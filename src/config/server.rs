@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::values::{SecretUrl, cells, claim, duration, hsts, path, served};
+use super::values::{cells, claim, duration, hsts, login_url, path, served};
 use crate::domain::{AddressKeys, Throttles};
+use crate::store_url::StoreUrl;
 use crate::web::access::{
     CreateItems, FrameOrigins, HOPS_LIMIT, JwtSecrets, Networks, Open, Origins, ProxyHeader, VoterCookies,
 };
@@ -163,9 +164,10 @@ pub struct Server {
         long,
         env = "TALLY_OPERATOR_DATABASE_URL",
         hide_env_values = true,
+        value_parser = login_url,
         value_name = "URL"
     )]
-    pub operator_database_url: Option<SecretUrl>,
+    pub operator_database_url: Option<StoreUrl>,
 }
 
 /// The issuer of the JSON Web Tokens that name a voter, by the claim `sub`.

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::domain::{CELLS_LIMIT, CHOICES_LIMIT_ITEMS, ItemId, ItemName, without_wrapping, wrapping};
+use crate::store_url::StoreUrl;
 
 /// A cron expression of six fields, seconds first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +58,11 @@ pub fn store_url(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// Reads the URL of a store whose login may be read again.
+pub fn login_url(text: &str) -> Result<StoreUrl, String> {
+    store_url(text).map(StoreUrl::from)
+}
+
 /// Reads the address of a collector. An empty one is none, as OpenTelemetry's specification has it.
 pub fn collector_url(text: &str) -> Result<String, String> {
     let text = store_url(text)?;
@@ -87,32 +93,6 @@ pub fn claim(text: &str) -> Result<String, String> {
 /// Reads a path. What an env file puts around it would be a part of its name.
 pub fn path(text: &str) -> Result<PathBuf, String> {
     claim(text).map(PathBuf::from)
-}
-
-/// The URL of a store. It may contain a password, so debug output does not show it.
-#[derive(Clone, PartialEq, Eq)]
-pub struct SecretUrl(String);
-
-impl SecretUrl {
-    /// Returns the URL.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for SecretUrl {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("SecretUrl(…)")
-    }
-}
-
-/// Checks the URL as [`store_url`] does.
-impl FromStr for SecretUrl {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        store_url(text).map(Self)
-    }
 }
 
 /// Reads a duration above 0, such as `500ms`, `10s`, `10m`.

@@ -127,9 +127,9 @@ impl Voter {
         match self {
             Self::Show(command) => &command.database.database_url,
             Self::List(database) => &database.database_url,
-            Self::Rename(command) => &command.edit.stores.database_url,
-            Self::Merge(command) => &command.edit.stores.database_url,
-            Self::Erase(command) => &command.edit.stores.database_url,
+            Self::Rename(command) => command.edit.stores.database_url.as_str(),
+            Self::Merge(command) => command.edit.stores.database_url.as_str(),
+            Self::Erase(command) => command.edit.stores.database_url.as_str(),
         }
     }
 }

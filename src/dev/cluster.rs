@@ -86,7 +86,7 @@ impl PrivateCluster {
     async fn until_whole(&self) -> anyhow::Result<()> {
         let deadline = Instant::now() + START_LIMIT;
         loop {
-            let redis = live::Redis::new(&self.url(), &KeyPrefix::default(), START_LIMIT)?;
+            let redis = live::Redis::new(self.url(), &KeyPrefix::default(), START_LIMIT)?;
             let is_whole = redis.takes_writes().await.is_ok()
                 && redis.facts().await.is_ok_and(|facts| {
                     let has_all = |primary: &RedisFacts| primary.replicas >= self.replicas as u64;

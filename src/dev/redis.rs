@@ -211,7 +211,7 @@ impl PrivateRedis {
         )?;
         let deadline = Instant::now() + START_LIMIT;
         loop {
-            let redis = live::Redis::new(&self.url(), &live::KeyPrefix::default(), START_LIMIT)?;
+            let redis = live::Redis::new(self.url(), &live::KeyPrefix::default(), START_LIMIT)?;
             if redis.ping().await.is_ok() {
                 break;
             }

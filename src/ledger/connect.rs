@@ -12,6 +12,7 @@ use super::runs::Runs;
 use super::session::{CONNECT_LIMIT, SessionSetup};
 use super::settings::{POOL_PLANS, shown};
 use super::{InvalidDatabaseUrl, LedgerError};
+use crate::store_url::StoreUrl;
 use crate::{telemetry, tls};
 
 /// How long one statement of the server may run before Postgres cancels it.
@@ -80,11 +81,13 @@ impl Database {
     /// # Errors
     /// When `database_url` is no URL of a Postgres.
     pub fn new(
-        database_url: &str,
+        database_url: impl Into<StoreUrl>,
         application_name: &str,
         statement_limit: Duration,
         lock_limit: Option<Duration>,
     ) -> Result<Self, LedgerError> {
+        let url: StoreUrl = database_url.into();
+        let database_url = url.as_str();
         // sqlx takes any scheme.
         if !["postgres://", "postgresql://"]
             .iter()
@@ -93,7 +96,7 @@ impl Database {
             let why = "it is no URL of Postgres";
             return Err(InvalidDatabaseUrl::Url(sqlx::Error::Configuration(why.into())).into());
         }
-        let (database_url, hosts) = Hosts::of_url(database_url)?;
+        let (database_url, hosts) = Hosts::of_url(&url)?;
         warn_of_unknown_parameters(&database_url, application_name);
         check_certificates(&database_url)?;
         let options: PgConnectOptions = database_url.parse().map_err(InvalidDatabaseUrl::Url)?;
@@ -188,7 +191,7 @@ fn pool(
         })
         .connect_lazy_with(hosts.lead(&options));
     let pool = Pool::new(connections, statement_limit + ANSWER_MARGIN);
-    if hosts.are_several() {
+    if hosts.are_several() || hosts.url().is_in_file() {
         pool.that_follows(hosts, options)
     } else {
         pool

@@ -16,6 +16,7 @@ use tokio::time::{Instant, timeout};
 
 use super::InvalidDatabaseUrl;
 use crate::domain::HostList;
+use crate::store_url::StoreUrl;
 use crate::telemetry;
 
 /// The most hosts in a URL.
@@ -34,6 +35,8 @@ pub(super) struct Hosts(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
+    /// Its login may be read again.
+    url: StoreUrl,
     /// Empty: the URL has one host, and the options lead there.
     several: Vec<(String, u16)>,
     /// Which of them took writes last.
@@ -64,7 +67,8 @@ impl Hosts {
     ///
     /// # Errors
     /// When a host is missing, a port is none, or there are too many.
-    pub fn of_url(database_url: &str) -> Result<(String, Self), InvalidDatabaseUrl> {
+    pub fn of_url(url: &StoreUrl) -> Result<(String, Self), InvalidDatabaseUrl> {
+        let database_url = url.as_str();
         let (scheme, rest) = database_url.split_once("://").unwrap_or(("", database_url));
         let list = HostList::of(rest);
         let mut several = Vec::new();
@@ -82,6 +86,7 @@ impl Hosts {
             }
         }
         let hosts = Self(Arc::new(Shared {
+            url: url.clone(),
             several,
             at: AtomicUsize::new(0),
             were_asked: AtomicBool::new(false),
@@ -97,6 +102,17 @@ impl Hosts {
         !self.0.several.is_empty()
     }
 
+    /// The URL that they stand in.
+    pub fn url(&self) -> &StoreUrl {
+        &self.0.url
+    }
+
+    /// Whether Postgres refused a login ([`StoreUrl::login_number`]), and there is another one by now.
+    pub async fn has_other_login(&self, number: u64, error: &sqlx::Error) -> bool {
+        // Poolers have codes of their own for it.
+        matches!(error, sqlx::Error::Database(_)) && self.0.url.has_other_login(number).await
+    }
+
     /// Whether they were asked at least once. Until then nobody knows which of them was promoted last.
     pub fn were_asked(&self) -> bool {
         self.0.were_asked.load(Ordering::Relaxed)
@@ -107,15 +123,29 @@ impl Hosts {
         self.0.at.load(Ordering::Relaxed)
     }
 
-    /// These options, with the host that took writes last.
+    /// These options, with the host that took writes last, and the present login.
     pub fn lead(&self, options: &PgConnectOptions) -> PgConnectOptions {
         self.lead_to(self.at(), options)
     }
 
     fn lead_to(&self, at: usize, options: &PgConnectOptions) -> PgConnectOptions {
+        let options = self.log_in(options);
         match self.0.several.get(at) {
-            Some((host, port)) => options.clone().host(host).port(*port),
-            None => options.clone(),
+            Some((host, port)) => options.host(host).port(*port),
+            None => options,
+        }
+    }
+
+    /// These options, with the present login.
+    pub fn log_in(&self, options: &PgConnectOptions) -> PgConnectOptions {
+        let options = options.clone();
+        let Some(login) = self.0.url.new_login() else {
+            return options;
+        };
+        let options = options.username(&login.user);
+        match login.password {
+            Some(password) => options.password(&password),
+            None => options,
         }
     }
 
@@ -127,9 +157,11 @@ impl Hosts {
         if asked.at.is_some_and(|at| at.elapsed() < BELIEVED_FOR) {
             return;
         }
-        let asking = (0..self.0.several.len()).map(|at| {
-            let options = self.lead_to(at, options);
-            async move { timeout(LOOK_LIMIT, ask(&options)).await.ok().and_then(Result::ok) }
+        let asking = (0..self.0.several.len()).map(|at| async move {
+            timeout(LOOK_LIMIT, self.ask(at, options))
+                .await
+                .ok()
+                .and_then(Result::ok)
         });
         let said = join_all(asking).await;
         let is_first = asked.at.is_none();
@@ -152,6 +184,14 @@ impl Hosts {
                 timeline,
                 "another host in the database URL takes writes: it is used"
             ),
+        }
+    }
+
+    async fn ask(&self, at: usize, options: &PgConnectOptions) -> Result<Said, sqlx::Error> {
+        let login = self.0.url.login_number();
+        match ask(&self.lead_to(at, options)).await {
+            Err(error) if self.has_other_login(login, &error).await => ask(&self.lead_to(at, options)).await,
+            said => said,
         }
     }
 
@@ -227,7 +267,7 @@ mod tests {
     use super::*;
 
     fn split(url: &str) -> (String, Vec<(String, u16)>) {
-        let (first, hosts) = Hosts::of_url(url).expect("a URL");
+        let (first, hosts) = Hosts::of_url(&url.into()).expect("a URL");
         (first, hosts.0.several.clone())
     }
 
@@ -262,7 +302,7 @@ mod tests {
             ),
             (too_many.as_str(), "more than 8 hosts"),
         ] {
-            let error = Hosts::of_url(url).expect_err("wrong").to_string();
+            let error = Hosts::of_url(&url.into()).expect_err("wrong").to_string();
             assert!(
                 error.contains(words) && error.contains("host1:5432,host2"),
                 "{url}: {error}"
@@ -272,7 +312,7 @@ mod tests {
 
     #[test]
     fn an_error_shows_nothing_of_the_url() {
-        let error = Hosts::of_url("postgres://server:qX7zW9,127.0.0.1:5432/tally").expect_err("no @");
+        let error = Hosts::of_url(&"postgres://server:qX7zW9,127.0.0.1:5432/tally".into()).expect_err("no @");
         assert!(!error.to_string().contains("qX7zW9"), "{error}");
     }
 

@@ -43,7 +43,7 @@ pub use error::{InvalidDatabaseUrl, LedgerError, OtherRun, Overtaken, UnfitDatab
 pub use events::RESEND_LIMIT_EVENTS;
 pub use exports::{ExportFormat, ExportTable, Snapshot, SnapshotFacts};
 pub use imports::{Created, ImportOfFileError, ImportSource, NewImport};
-pub use losses::Losses;
+pub use losses::{Losses, LostOfItem};
 pub use operator::{OperatorLedger, VotesToVoid};
 pub use owner::{
     Migrated, OwnerLedger, Partitioned, RANGE_LEAST_IDS, Role, Roles, create_database, create_logins,

@@ -14,6 +14,7 @@ use crate::domain::{
     Act, ActKind, ActOutcome, Actor, AddressHash, ApiKeyHash, ApiKeyId, ItemId, Moment, NewAct, NewApiKey,
     PostgresRun, Reference, TrailFilter, Voiding, VoidingId, VoteFilter, VoteId, VoterId,
 };
+use crate::store_url::StoreUrl;
 
 /// The ledger as the role `tally_operator` may use it. Cheap to clone. Every call fails when
 /// Postgres is unavailable or too slow.
@@ -54,7 +55,7 @@ impl OperatorLedger {
     ///
     /// # Errors
     /// When `database_url` is no URL of a Postgres.
-    pub fn new(database_url: &str, application_name: &str) -> Result<Self, LedgerError> {
+    pub fn new(database_url: impl Into<StoreUrl>, application_name: &str) -> Result<Self, LedgerError> {
         Ok(Self {
             server: ServerLedger::new(database_url, application_name)?,
             by: By::Tool(application_name.to_owned()),
@@ -65,7 +66,10 @@ impl OperatorLedger {
     ///
     /// # Errors
     /// As [`OperatorLedger::new`].
-    pub fn beside_server(database_url: &str, application_name: &str) -> Result<Self, LedgerError> {
+    pub fn beside_server(
+        database_url: impl Into<StoreUrl>,
+        application_name: &str,
+    ) -> Result<Self, LedgerError> {
         let ledger = Self::new(database_url, application_name)?;
         Ok(Self {
             server: ledger.server.with_operator_pool(),

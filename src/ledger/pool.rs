@@ -10,7 +10,7 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -59,17 +59,19 @@ pub(in crate::ledger) struct Pool {
     answer_limit: Duration,
     /// Only connections to this run of Postgres are used. `None`: to any.
     only_in: Option<PostgresRun>,
-    /// `None`: the URL has one host.
+    /// `None`: the URL has one host, and stands in no file.
     follows: Option<Arc<Follows>>,
 }
 
-/// The hosts of which a pool uses the primary.
+/// The hosts of which a pool uses the primary, with the present login.
 struct Follows {
     hosts: Hosts,
     /// How to connect to any of them.
     options: PgConnectOptions,
     /// The host to which new connections lead.
     at: AtomicUsize,
+    /// The number of the login that they use.
+    login: AtomicU64,
 }
 
 impl Pool {
@@ -83,11 +85,19 @@ impl Pool {
         }
     }
 
-    /// The same pool, whose connections are made with these options to the host that takes writes.
+    /// The same pool, whose connections are made with these options and the present login to the host that takes
+    /// writes.
     pub fn that_follows(self, hosts: Hosts, options: PgConnectOptions) -> Self {
         let at = AtomicUsize::new(hosts.at());
+        let login = AtomicU64::new(hosts.url().login_number());
+        let follows = Follows {
+            hosts,
+            options,
+            at,
+            login,
+        };
         Self {
-            follows: Some(Arc::new(Follows { hosts, options, at })),
+            follows: Some(Arc::new(follows)),
             ..self
         }
     }
@@ -112,7 +122,11 @@ impl Pool {
 
     /// The connections without the limit: for migrations, which an operator watches.
     pub async fn unlimited(&self) -> &PgPool {
-        if let Some(follows) = &self.follows {
+        if let Some(follows) = self
+            .follows
+            .as_ref()
+            .filter(|follows| follows.hosts.are_several())
+        {
             follows.hosts.look(&follows.options).await;
             follows.lead(&self.connections);
         }
@@ -142,6 +156,28 @@ impl Pool {
         let Some(follows) = &self.follows else {
             return self.connections.acquire().await;
         };
+        let login = follows.hosts.url().login_number();
+        let connection = match follows.hosts.are_several() {
+            // In a box: it stands deep in the futures of all programs.
+            true => Box::pin(self.connection_to_primary(follows)).await,
+            false => {
+                follows.lead(&self.connections);
+                self.connections.acquire().await
+            }
+        };
+        match connection {
+            Err(error) if follows.hosts.has_other_login(login, &error).await => {
+                follows.lead(&self.connections);
+                self.connections.acquire().await
+            }
+            connection => connection,
+        }
+    }
+
+    async fn connection_to_primary(
+        &self,
+        follows: &Follows,
+    ) -> Result<PoolConnection<Postgres>, sqlx::Error> {
         if !follows.hosts.were_asked() {
             follows.hosts.look(&follows.options).await;
         }
@@ -217,10 +253,12 @@ impl std::fmt::Debug for Follows {
 }
 
 impl Follows {
-    /// Has new connections made to the host that took writes last.
+    /// Has new connections made to the host that took writes last, with the present login.
     fn lead(&self, connections: &PgPool) {
-        let at = self.hosts.at();
-        if self.at.swap(at, Ordering::Relaxed) != at {
+        let (at, login) = (self.hosts.at(), self.hosts.url().login_number());
+        let is_led = self.at.swap(at, Ordering::Relaxed) == at;
+        let is_logged_in = self.login.swap(login, Ordering::Relaxed) == login;
+        if !is_led || !is_logged_in {
             connections.set_connect_options(self.hosts.lead(&self.options));
         }
     }

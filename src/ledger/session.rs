@@ -114,20 +114,28 @@ impl SessionSetup {
         limit: Duration,
         options: &PgConnectOptions,
     ) -> Result<PgConnection, LedgerError> {
-        let connecting = async {
+        // In a box: it stands deep in the futures of all programs.
+        let connecting = Box::pin(async {
             if self.hosts.are_several() {
                 self.connect_to_primary(options).await
             } else {
-                self.connect_to(options).await
+                self.connect_to(&self.hosts.lead(options)).await
             }
-        };
+        });
         timeout(limit, connecting)
             .await
             .unwrap_or(Err(LedgerError::Timeout(limit)))
     }
 
     async fn connect_to(&self, options: &PgConnectOptions) -> Result<PgConnection, LedgerError> {
-        let connected = PgConnection::connect_with(options).await;
+        let login = self.hosts.url().login_number();
+        let options = &self.hosts.log_in(options);
+        let connected = match PgConnection::connect_with(options).await {
+            Err(error) if self.hosts.has_other_login(login, &error).await => {
+                PgConnection::connect_with(&self.hosts.log_in(options)).await
+            }
+            connected => connected,
+        };
         let mut connection = connected.map_err(LedgerError::of_connecting)?;
         self.set_up(&mut connection, options).await?;
         Ok(connection)

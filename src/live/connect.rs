@@ -12,6 +12,7 @@ use super::buckets::Bucket;
 use super::cluster::NodeConnections;
 use super::route::Route;
 use super::{KeyPrefix, Keys, LiveError, address};
+use crate::store_url::StoreUrl;
 
 /// How long a new connection may take.
 pub const CONNECT_LIMIT: Duration = Duration::from_millis(500);
@@ -39,11 +40,16 @@ impl Redis {
     ///
     /// # Errors
     /// When `redis_url` is no URL of a Redis, or names files that cannot be read.
-    pub fn new(redis_url: &str, prefix: &KeyPrefix, answer_limit: Duration) -> Result<Self, LiveError> {
+    pub fn new(
+        redis_url: impl Into<StoreUrl>,
+        prefix: &KeyPrefix,
+        answer_limit: Duration,
+    ) -> Result<Self, LiveError> {
+        let url: StoreUrl = redis_url.into();
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_LIMIT))
             .set_response_timeout(Some(answer_limit));
-        let route = Route::new(address::read(redis_url)?, config)?;
+        let route = Route::new(address::read(url.as_str())?, url, config)?;
         let keys = match route.is_cluster() {
             true => Keys::of_cluster(prefix.clone()),
             false => Keys::one(prefix.clone()),

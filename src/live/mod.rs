@@ -17,6 +17,7 @@ mod facts;
 mod fitness;
 mod groups;
 pub(crate) mod keys;
+mod login;
 mod owner;
 mod permissions;
 mod pooled;

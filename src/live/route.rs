@@ -4,18 +4,20 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use deadpool_redis::{Hook, HookError, Manager, Pool, PoolError, Runtime};
+use deadpool_redis::{Connection, Hook, HookError, Manager, Pool, PoolError, Runtime};
 use redis::aio::{ConnectionLike, MultiplexedConnection};
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisError};
+use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, RedisError};
 use tokio::time::{Instant, timeout};
 
 use super::address::Address;
 use super::any_connection::AnyConnection;
 use super::buckets::Bucket;
 use super::cluster::{Cluster, NodeConnections};
+use super::login::{self, has_other_login, log_in};
 use super::scripts::field;
 use super::sentinels::Sentinels;
 use super::{LiveError, pooled::Pooled};
+use crate::store_url::StoreUrl;
 use crate::telemetry;
 
 /// How long a caller waits for one of the pool's connections.
@@ -32,7 +34,6 @@ const NOT_THE_PRIMARY: &str = "not the primary";
 /// Which Redis is used.
 pub(super) struct Route {
     how: How,
-    config: AsyncConnectionConfig,
 }
 
 enum How {
@@ -50,6 +51,8 @@ enum How {
 
 struct Followed {
     sentinels: Sentinels,
+    url: StoreUrl,
+    config: AsyncConnectionConfig,
     known: Mutex<Known>,
     /// Whoever asks Sentinels holds it.
     asking: tokio::sync::Mutex<()>,
@@ -66,36 +69,47 @@ struct Known {
 
 /// A Redis, and a pool of connections to it.
 struct Node {
-    client: Client,
-    pool: Pool,
+    /// How to connect, but for a login that was read again.
+    info: ConnectionInfo,
+    url: StoreUrl,
+    config: AsyncConnectionConfig,
+    pool: Mutex<LoggedIn>,
     /// Counts the primaries that this program has followed. The first has 1.
     number: u64,
     /// Whether Sentinels have named it. A new connection then asks whether it is so.
     is_named: bool,
 }
 
+/// A pool whose connections log in with the login of this number.
+struct LoggedIn {
+    number: u64,
+    pool: Pool,
+}
+
 impl Route {
-    pub fn new(address: Address, config: AsyncConnectionConfig) -> Result<Self, LiveError> {
+    pub fn new(address: Address, url: StoreUrl, config: AsyncConnectionConfig) -> Result<Self, LiveError> {
         let how = match address {
-            Address::Redis(info) => How::Fixed(Arc::new(Node::new(*info, &config, 1, false)?)),
+            Address::Redis(info) => How::Fixed(Arc::new(Node::new(*info, &url, &config, 1, false)?)),
             Address::Sentinels(address) => How::Followed(Box::new(Followed {
                 sentinels: Sentinels::new(*address)?,
+                url,
+                config,
                 known: Mutex::default(),
                 asking: tokio::sync::Mutex::default(),
             })),
             Address::Cluster(nodes) => {
-                let cluster = Arc::new(Cluster::new(nodes, config.clone()));
+                let cluster = Arc::new(Cluster::new(nodes, url, config));
                 let connections = NodeConnections::new(Arc::clone(&cluster));
                 How::Cluster { cluster, connections }
             }
         };
-        Ok(Self { how, config })
+        Ok(Self { how })
     }
 
     /// How Tally logs in. With Sentinels, the host and port are not those of Redis.
     pub fn login(&self) -> &ConnectionInfo {
         match &self.how {
-            How::Fixed(node) => node.client.get_connection_info(),
+            How::Fixed(node) => &node.info,
             How::Followed(followed) => followed.sentinels.login(),
             How::Cluster { cluster, .. } => cluster.login(),
         }
@@ -118,7 +132,7 @@ impl Route {
     async fn node(&self) -> Result<Option<Arc<Node>>, LiveError> {
         match &self.how {
             How::Fixed(node) => Ok(Some(Arc::clone(node))),
-            How::Followed(followed) => followed.node(&self.config).await.map(Some),
+            How::Followed(followed) => followed.node().await.map(Some),
             How::Cluster { .. } => Ok(None),
         }
     }
@@ -130,7 +144,7 @@ impl Route {
     pub async fn number(&self, bucket: Bucket) -> Result<u64, LiveError> {
         match &self.how {
             How::Fixed(node) => Ok(node.number),
-            How::Followed(followed) => Ok(followed.node(&self.config).await?.number),
+            How::Followed(followed) => Ok(followed.node().await?.number),
             How::Cluster { cluster, .. } => Ok(cluster.owner(bucket).await?.number),
         }
     }
@@ -194,7 +208,7 @@ impl Route {
         let Some(node) = self.node().await? else {
             return Err(LiveError::Unavailable);
         };
-        let connected = node.connect(&self.config).await;
+        let connected = node.connect().await;
         if connected.is_err() {
             self.ask_again();
         }
@@ -233,7 +247,7 @@ impl Followed {
         (known.primary.clone(), is_believed)
     }
 
-    async fn node(&self, config: &AsyncConnectionConfig) -> Result<Arc<Node>, LiveError> {
+    async fn node(&self) -> Result<Arc<Node>, LiveError> {
         let _asking = match self.primary() {
             (Some(node), true) => return Ok(node),
             (Some(node), false) => match self.asking.try_lock() {
@@ -248,7 +262,8 @@ impl Followed {
             return Ok(Arc::clone(node));
         }
         let chosen = match self.sentinels.named().await {
-            Ok(named) => self.choose(named, known.as_ref(), config).await,
+            // In a box: it stands deep in the futures of all programs.
+            Ok(named) => Box::pin(self.choose(named, known.as_ref())).await,
             Err(error) => Err(error),
         };
         let node = match (chosen, known) {
@@ -275,7 +290,6 @@ impl Followed {
         &self,
         named: Vec<(u64, ConnectionInfo)>,
         used: Option<&Arc<Node>>,
-        config: &AsyncConnectionConfig,
     ) -> Result<Arc<Node>, LiveError> {
         let latest = self.known().failover;
         let mut failure = LiveError::Unavailable;
@@ -283,13 +297,11 @@ impl Followed {
             let is_used = used.filter(|node| node.address() == info.addr());
             let chosen = match (is_used, used) {
                 (Some(node), _) => Ok(Arc::clone(node)),
-                (None, Some(node)) if failover < latest && node.check(config).await.is_ok() => {
-                    Ok(Arc::clone(node))
-                }
+                (None, Some(node)) if failover < latest && node.check().await.is_ok() => Ok(Arc::clone(node)),
                 (None, _) => {
                     let number = used.map_or(0, |node| node.number) + 1;
-                    let node = Arc::new(Node::new(info, config, number, true)?);
-                    node.check(config).await.map(|()| node)
+                    let node = Arc::new(Node::new(info, &self.url, &self.config, number, true)?);
+                    node.check().await.map(|()| node)
                 }
             };
             match chosen {
@@ -325,47 +337,43 @@ fn report(node: &Node, before: Option<&Arc<Node>>) {
 impl Node {
     fn new(
         info: ConnectionInfo,
+        url: &StoreUrl,
         config: &AsyncConnectionConfig,
         number: u64,
         is_named: bool,
     ) -> Result<Self, LiveError> {
-        let client = Client::open(info.clone()).map_err(LiveError::Url)?;
-        let manager = Manager::new_with_config(info, config.clone()).map_err(LiveError::Url)?;
-        let mut pool = Pool::builder(manager)
-            .max_size(POOL_LIMIT_CONNECTIONS)
-            .wait_timeout(Some(ACQUIRE_LIMIT))
-            .create_timeout(Some(ACQUIRE_LIMIT))
-            .recycle_timeout(Some(ACQUIRE_LIMIT))
-            .runtime(Runtime::Tokio1);
-        if is_named {
-            pool = pool.post_create(Hook::async_fn(|connection: &mut MultiplexedConnection, _| {
-                Box::pin(async move {
-                    match is_primary(connection).await {
-                        Ok(true) => Ok(()),
-                        Ok(false) => Err(HookError::message(NOT_THE_PRIMARY)),
-                        Err(error) => Err(HookError::Backend(error)),
-                    }
-                })
-            }));
-        }
+        let logged_in = LoggedIn {
+            number: url.login_number(),
+            pool: pool(log_in(&info, url), config, is_named)?,
+        };
         Ok(Self {
-            client,
-            pool: pool.build().map_err(|_| LiveError::Unavailable)?,
+            info,
+            url: url.clone(),
+            config: config.clone(),
+            pool: Mutex::new(logged_in),
             number,
             is_named,
         })
     }
 
     fn address(&self) -> &ConnectionAddr {
-        self.client.get_connection_info().addr()
+        self.info.addr()
     }
 
-    async fn connect(&self, config: &AsyncConnectionConfig) -> Result<MultiplexedConnection, LiveError> {
-        let client = &self.client;
-        let mut connection = match client.get_multiplexed_async_connection_with_config(config).await {
-            Ok(connection) => connection,
-            Err(error) => return Err(LiveError::from(error).named(self.address()).await),
-        };
+    /// The pool, with the number of the present login.
+    fn pool(&self) -> Result<(u64, Pool), LiveError> {
+        let mut logged_in = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = self.url.login_number();
+        if logged_in.number != number {
+            // Connections that are in use go on, and end with the old pool.
+            let pool = pool(log_in(&self.info, &self.url), &self.config, self.is_named)?;
+            *logged_in = LoggedIn { number, pool };
+        }
+        Ok((number, logged_in.pool.clone()))
+    }
+
+    async fn connect(&self) -> Result<MultiplexedConnection, LiveError> {
+        let mut connection = login::connect(&self.info, &self.url, &self.config).await?;
         if self.is_named && !is_primary(&mut connection).await? {
             return Err(self.is_not_the_primary());
         }
@@ -373,25 +381,70 @@ impl Node {
     }
 
     /// Checks that this Redis is a primary.
-    async fn check(&self, config: &AsyncConnectionConfig) -> Result<(), LiveError> {
-        let connecting = self.connect(config);
-        timeout(CHECK_LIMIT, connecting)
+    async fn check(&self) -> Result<(), LiveError> {
+        timeout(CHECK_LIMIT, self.connect())
             .await
             .map_or(Err(LiveError::Unavailable), |connected| connected.map(drop))
     }
 
     async fn get(&self) -> Result<Pooled, LiveError> {
-        match self.pool.get().await {
+        let (number, pool) = self.pool()?;
+        match self.got(pool.get().await) {
+            // In a box: it stands deep in the futures of all programs.
+            Err(error) => Box::pin(self.get_again(number, error)).await,
+            got => got,
+        }
+    }
+
+    /// Another try, if the login with this number was refused, and there is another one by now.
+    async fn get_again(&self, number: u64, error: LiveError) -> Result<Pooled, LiveError> {
+        let mut got = Err(error);
+        if let Err(error) = &got
+            && has_other_login(&self.url, number, error).await
+        {
+            let (_, pool) = self.pool()?;
+            got = self.got(pool.get().await);
+        }
+        match got {
+            Err(error) => Err(error.named(self.address()).await),
+            got => got,
+        }
+    }
+
+    fn got(&self, got: Result<Connection, PoolError>) -> Result<Pooled, LiveError> {
+        match got {
             Ok(connection) => Ok(Pooled::new(connection)),
             Err(PoolError::PostCreateHook(HookError::Backend(error))) => Err(error.into()),
             Err(PoolError::PostCreateHook(_)) => Err(self.is_not_the_primary()),
-            Err(error) => Err(LiveError::from(error).named(self.address()).await),
+            Err(error) => Err(error.into()),
         }
     }
 
     fn is_not_the_primary(&self) -> LiveError {
         LiveError::NotThePrimary(self.address().to_string())
     }
+}
+
+fn pool(info: ConnectionInfo, config: &AsyncConnectionConfig, is_named: bool) -> Result<Pool, LiveError> {
+    let manager = Manager::new_with_config(info, config.clone()).map_err(LiveError::Url)?;
+    let mut pool = Pool::builder(manager)
+        .max_size(POOL_LIMIT_CONNECTIONS)
+        .wait_timeout(Some(ACQUIRE_LIMIT))
+        .create_timeout(Some(ACQUIRE_LIMIT))
+        .recycle_timeout(Some(ACQUIRE_LIMIT))
+        .runtime(Runtime::Tokio1);
+    if is_named {
+        pool = pool.post_create(Hook::async_fn(|connection: &mut MultiplexedConnection, _| {
+            Box::pin(async move {
+                match is_primary(connection).await {
+                    Ok(true) => Ok(()),
+                    Ok(false) => Err(HookError::message(NOT_THE_PRIMARY)),
+                    Err(error) => Err(HookError::Backend(error)),
+                }
+            })
+        }));
+    }
+    pool.build().map_err(|_| LiveError::Unavailable)
 }
 
 /// Whether this Redis takes writes from clients. `HELLO` says it to every login; `ROLE` would need a right of its own.

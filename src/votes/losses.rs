@@ -34,11 +34,11 @@ fn report(loss: &Loss) {
     metrics::counter!(name::LOST_VOTES).increment(loss.votes);
     tracing::error!(
         votes = loss.votes,
-        items = loss.item_total(),
+        items = loss.items_in_words(),
         from = %loss.first_at,
         until = %loss.last_at,
         are_all = loss.is_whole,
         "Postgres no longer has votes that this server acknowledged: a standby that lagged was promoted, or the \
-         database went back; the tables loss and loss_item say which items they were on"
+         database went back; the tables loss and loss_item have all items"
     );
 }

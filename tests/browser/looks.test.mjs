@@ -112,6 +112,30 @@ test("axe finds no fault on a voter's page without a connection, or on the opera
   });
 });
 
+test("an operator sees how many acknowledged votes are lost, of which items and from when, and otherwise nothing of it", async () => {
+  const page = await person();
+  const section = page.getByRole("region", { name: "Lost votes" });
+  await page.goto(`${tally.base}/ops`);
+  await page.locator("#now dd").first().waitFor();
+  assert.equal(await section.isVisible(), false);
+  // What a failover leaves: tests/it/stores/lost_votes.rs.
+  const lost_votes = {
+    total: 1243, found_at: "2030-01-31T17:00:00.5Z", first_stored_at: "2030-01-31T16:59:57Z", last_stored_at: "2030-01-31T16:59:59Z",
+    whole: false, items: [{ item_id: 5, total: 1200 }, { item_id: 9, total: 43 }],
+  };
+  await page.route("**/v1/status", async (route) => {
+    const response = await route.fetch();
+    await route.fulfill({ response, json: { ...await response.json(), lost_votes } });
+  });
+  await section.waitFor();
+  const said = await section.innerText();
+  for (const part of ["1,243 votes that servers had acknowledged are gone", "Earlier ones may be lost too.", "loss_item"]) assert.ok(said.includes(part), said);
+  assert.deepEqual(await section.locator("tbody tr").allInnerTexts(), ["5\t1,200", "9\t43"]);
+  assert.deepEqual(await faults(page), []);
+  assert.deepEqual(page.errors, []);
+  await page.context().close();
+});
+
 test("a name of 200 wide characters, or with right-to-left marks, is text and widens no page", async () => {
   const viewport = { width: 320, height: 640 };
   const names = ["漢".repeat(200), `\u202e\u2067Ω${"ש".repeat(90)}\u200f${"W".repeat(100)}\u2069`];

@@ -205,8 +205,8 @@ impl Installation {
         let (stores, cluster) = Stores::start().await.clustered().await;
         let pair = Pair::start(folder, &stores, |role| cluster.login_url(role)).await?;
         let counters = app::counters(&StoreUrls {
-            database_url: String::new(),
-            redis_url: cluster.login_url(Role::Worker),
+            database_url: "".into(),
+            redis_url: cluster.login_url(Role::Worker).into(),
             key_prefix: KeyPrefix::default(),
         })?;
         Ok(Self {

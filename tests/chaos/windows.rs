@@ -105,8 +105,8 @@ async fn is_epoch_entered(cluster: &Cluster) -> anyhow::Result<bool> {
         (postgres.owner(), postgres.owner_url())
     };
     let counters = app::counters(&StoreUrls {
-        database_url,
-        redis_url,
+        database_url: database_url.into(),
+        redis_url: redis_url.into(),
         key_prefix: KeyPrefix::default(),
     })?;
     let incarnation: Option<String> =

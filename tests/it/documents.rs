@@ -404,6 +404,51 @@ fn every_setting_metric_and_role_that_the_documents_name_is_in_the_sources() {
     assert_none(faults);
 }
 
+/// The value of this key in a line of a file of alerts: `key: value`, also in `{ key: value }`.
+fn value<'a>(rule: &'a str, key: &str) -> &'a str {
+    let of_line = |line: &'a str| line.split(key).nth(1)?.strip_prefix(": ");
+    let found = rule.lines().find_map(of_line);
+    found.map_or("", |value| value.trim_end_matches('}').trim())
+}
+
+#[test]
+fn each_alert_leads_to_an_entry_with_what_to_look_at_to_type_and_whom_to_wake() {
+    let alerts = read("deploy/prometheus/tally-alerts.yml");
+    let rules: Vec<&str> = alerts.split("- alert: ").skip(1).collect();
+    let mut faults = Vec::new();
+    let mut known = BTreeSet::new();
+    for rule in rules {
+        let name = rule.lines().next().unwrap_or_default().trim();
+        let page = match value(rule, "severity") {
+            "page" => "docs/operating/alerts.md",
+            _ => "docs/operating/alerts-tickets.md",
+        };
+        known.insert(name);
+        let leads = value(rule, "runbook");
+        if leads != format!("{page}#{}", anchor(name)) {
+            faults.push(format!("{name} leads to {leads}"));
+        }
+        let text = read(page);
+        let entry = section(&text, &format!("\n## {name}\n"));
+        for word in ["Means", "Look", "Do", "Then you see", "Wake"] {
+            if entry.matches(&format!("- *{word}*")).count() != 1 {
+                faults.push(format!("the entry of {name} in {page} has not one *{word}*"));
+            }
+        }
+    }
+    for page in ["docs/operating/alerts.md", "docs/operating/alerts-tickets.md"] {
+        let text = read(page);
+        let headings = text.lines().filter_map(|line| line.strip_prefix("## "));
+        faults.extend(
+            headings
+                .filter(|heading| !known.contains(heading))
+                .map(|heading| format!("{page}: no alert is called {heading}")),
+        );
+    }
+    assert!(!known.is_empty());
+    assert_none(faults);
+}
+
 #[test]
 fn each_decision_has_a_status_and_stands_in_the_index() {
     let index = documents()

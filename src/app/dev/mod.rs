@@ -13,10 +13,11 @@ use tokio::sync::watch;
 use self::stores::DevStores;
 use super::StoreUrls;
 use super::greeting::{self, Greeting};
-use crate::config::{self, SecretUrl, Topology};
+use crate::config::{self, Topology};
 use crate::dev::{PrivateProxy, free_port};
 use crate::domain::{Actor, ItemName, NewPoll, Who};
 use crate::ledger::{Listing, Role, ServerLedger};
+use crate::store_url::StoreUrl;
 use crate::sync::{self, Schedule};
 use crate::web::access::{Networks, Open};
 use crate::web::{Server, ServerOptions};
@@ -81,8 +82,8 @@ async fn serve(
     // As in production, the server and the worker have only the permissions that each needs.
     let logins = stores.log_in().await?;
     let urls = |role: Role, database_url: &str| StoreUrls {
-        database_url: database_url.to_owned(),
-        redis_url: stores.redis_login_url(role),
+        database_url: database_url.into(),
+        redis_url: stores.redis_login_url(role).into(),
         key_prefix: settings.keys.key_prefix.clone(),
     };
     let (of_server, of_worker) = (
@@ -97,7 +98,7 @@ async fn serve(
     }
     let open = options.access.open;
     let operator_url = settings.server.operator_database_url.as_ref();
-    let operator_url = operator_url.map_or(logins.operator_url.as_str(), SecretUrl::as_str);
+    let operator_url = operator_url.map_or(logins.operator_url.as_str(), StoreUrl::as_str);
     let operator = super::operator(operator_url, "tally dev operator")?;
     let key = if open == Open::ALL {
         None

@@ -14,21 +14,32 @@ const APPLY_LIMIT_TRIES: u32 = 10;
 const APPLY_EVERY: Duration = Duration::from_millis(50);
 
 impl OwnerLedger {
-    /// Runs a text of several statements in one transaction. If others change the same at that
-    /// time, the text runs again.
-    pub(super) async fn apply(&self, text: &str) -> Result<(), sqlx::Error> {
+    /// Runs these texts of statements in one transaction. If others change the same at that time, they run again.
+    pub(super) async fn apply(&self, texts: &[&str]) -> Result<(), sqlx::Error> {
         let mut tries = 1;
         loop {
-            // Several statements in one text are one transaction.
-            match self.database.pool.execute(text).await {
-                Ok(_) => return Ok(()),
+            match self.apply_once(texts).await {
                 Err(sqlx::Error::Database(error)) if is_collision(&*error) && tries < APPLY_LIMIT_TRIES => {
                     tries += 1;
                     sleep(APPLY_EVERY).await;
                 }
-                Err(error) => return Err(error),
+                applied => return applied,
             }
         }
+    }
+
+    async fn apply_once(&self, texts: &[&str]) -> Result<(), sqlx::Error> {
+        let mut transaction = self.database.pool.begin().await?;
+        let applied = async {
+            // One by one: over TLS, sqlx 0.8.6 may wait for an answer to half a statement if that is larger than what
+            // the system sends at once (its issue 4248).
+            for text in texts {
+                (&mut *transaction).execute(*text).await?;
+            }
+            Ok(())
+        };
+        let applied = applied.await;
+        transaction.end(applied).await
     }
 }
 

@@ -120,6 +120,6 @@ impl OwnerLedger {
         statements: impl Iterator<Item = &'static str>,
     ) -> Result<(), LedgerError> {
         let statements: Vec<&str> = [TAKE_A_TURN].into_iter().chain(statements).collect();
-        Ok(self.apply(&statements.join("\n")).await?)
+        Ok(self.apply(&statements).await?)
     }
 }

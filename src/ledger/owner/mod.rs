@@ -19,6 +19,7 @@ use sqlx::migrate::{Migrate as _, MigrateError, Migrator};
 use super::connect::{Database, WORKER_STATEMENT_LIMIT};
 use super::{LedgerError, UnfitDatabase, runs, trail};
 use crate::domain::{ActKind, Cell, NewAct};
+use crate::store_url::StoreUrl;
 
 /// The tables: the numbered files of `migrations/`. Each runs once in a database.
 pub(super) static MIGRATIONS: Migrator = sqlx::migrate!();
@@ -46,7 +47,7 @@ impl OwnerLedger {
     ///
     /// # Errors
     /// When `database_url` is no URL of a Postgres.
-    pub fn new(database_url: &str, application_name: &str) -> Result<Self, LedgerError> {
+    pub fn new(database_url: impl Into<StoreUrl>, application_name: &str) -> Result<Self, LedgerError> {
         let database = Database::new(database_url, application_name, WORKER_STATEMENT_LIMIT, None)?;
         Ok(Self {
             database,

@@ -43,7 +43,7 @@ impl OwnerLedger {
     /// Makes the views of analysts, or makes them anew. Nothing else in Tally needs them.
     pub(super) async fn make_reports(&self) -> Result<Reports, LedgerError> {
         let text = format!("{BEFORE}{}", include_str!("../../../migrations/report.sql"));
-        match self.apply(&text).await {
+        match self.apply(&[&text]).await {
             Ok(()) => Ok(Reports::Made),
             Err(sqlx::Error::Database(error)) if has_code(&*error, "42501") => {
                 Ok(Reports::Refused(error.message().to_owned()))

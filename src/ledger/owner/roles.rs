@@ -67,7 +67,7 @@ impl OwnerLedger {
     /// Creates the roles unless they exist, and grants each what it needs. Several programs may do
     /// so at once, in one database or in several of a cluster.
     pub async fn grant_roles(&self) -> Result<Roles, LedgerError> {
-        match self.apply(include_str!("../../../migrations/roles.sql")).await {
+        match self.apply(&[include_str!("../../../migrations/roles.sql")]).await {
             Ok(()) => Ok(Roles::Granted),
             Err(sqlx::Error::Database(error)) if is_refusal(&*error) => {
                 Ok(Roles::Refused(error.message().to_owned()))

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::ServerLedger;
 use crate::domain::{ItemId, Moment, PostgresRun, VoteId};
-use crate::ledger::losses::{Losses, losses};
+use crate::ledger::losses::{LOSSES_SHOWN_ITEMS, Losses, in_words, losses};
 use crate::ledger::runs::run_of;
 use crate::ledger::{LedgerError, OtherRun};
 
@@ -97,6 +97,22 @@ impl Loss {
     /// How many items the votes were on.
     pub fn item_total(&self) -> usize {
         self.items.len()
+    }
+
+    /// The items with the most of them, in words.
+    pub fn items_in_words(&self) -> String {
+        let shown = self
+            .items_by_votes()
+            .into_iter()
+            .take(LOSSES_SHOWN_ITEMS as usize);
+        in_words(shown, self.items.len() as i64)
+    }
+
+    /// The items and their votes, the most first.
+    fn items_by_votes(&self) -> Vec<(i64, i64)> {
+        let mut items: Vec<(i64, i64)> = self.items.iter().map(|(item, votes)| (*item, *votes)).collect();
+        items.sort_by_key(|(item, votes)| (std::cmp::Reverse(*votes), *item));
+        items
     }
 
     /// `None`: nothing is lost.
@@ -322,8 +338,7 @@ impl ServerLedger {
     }
 
     async fn store_loss(&self, loss: &Loss) -> Result<(), LedgerError> {
-        let mut items: Vec<(i64, i64)> = loss.items.iter().map(|(item, votes)| (*item, *votes)).collect();
-        items.sort_by_key(|(item, votes)| (std::cmp::Reverse(*votes), *item));
+        let mut items = loss.items_by_votes();
         items.truncate(LOSS_LIMIT_ITEMS);
         let (items, votes): (Vec<i64>, Vec<i64>) = items.into_iter().unzip();
         sqlx::query_file!(

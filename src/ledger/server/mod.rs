@@ -90,6 +90,7 @@ use super::settings::{KEPT_PLANS, WRITER_KEEPALIVE};
 use super::{LedgerError, OtherRun, UnfitDatabase};
 use crate::cache::Ends;
 use crate::domain::{Cell, Cells, Owner, PostgresRun};
+use crate::store_url::StoreUrl;
 
 /// Whether the database's migrations have run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +133,7 @@ impl ServerLedger {
     ///
     /// # Errors
     /// When `database_url` is no URL of a Postgres.
-    pub fn new(database_url: &str, application_name: &str) -> Result<Self, LedgerError> {
+    pub fn new(database_url: impl Into<StoreUrl>, application_name: &str) -> Result<Self, LedgerError> {
         let mut database = Database::new(database_url, application_name, SERVER_STATEMENT_LIMIT, None)?;
         let runs = Runs::default();
         let pool = |connections, limit| database.pool_for(connections, limit, &runs);

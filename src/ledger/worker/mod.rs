@@ -49,6 +49,7 @@ use super::runs::Runs;
 use super::safe_vote_id::{self, SafeVoteId};
 use super::trail;
 use crate::domain::{ItemId, NewAct, Owner};
+use crate::store_url::StoreUrl;
 
 /// The ledger as the role `tally_worker` may use it. Cheap to clone. Every call fails when Postgres
 /// is unavailable or too slow.
@@ -70,7 +71,7 @@ impl WorkerLedger {
     ///
     /// # Errors
     /// When `database_url` is no URL of a Postgres.
-    pub fn new(database_url: &str, application_name: &str) -> Result<Self, LedgerError> {
+    pub fn new(database_url: impl Into<StoreUrl>, application_name: &str) -> Result<Self, LedgerError> {
         Self::with_statement_limit(database_url, application_name, WORKER_STATEMENT_LIMIT)
     }
 
@@ -79,7 +80,7 @@ impl WorkerLedger {
     /// # Errors
     /// As [`WorkerLedger::new`].
     pub fn with_statement_limit(
-        database_url: &str,
+        database_url: impl Into<StoreUrl>,
         application_name: &str,
         limit: Duration,
     ) -> Result<Self, LedgerError> {

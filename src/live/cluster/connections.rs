@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::join_all;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
-use redis::{Client, Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult, Value};
+use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult, Value};
 use tokio::time::{Instant, timeout};
 
 use super::lookup::{ASK_LIMIT, Cluster};
@@ -14,6 +14,7 @@ use super::redirects::{Leads, leads};
 use crate::live::LiveError;
 use crate::live::buckets::{BUCKETS, Bucket};
 use crate::live::groups::by_place;
+use crate::live::login;
 
 /// How often a call is sent on to where a node says that the bucket is.
 const REDIRECTS_LIMIT: usize = 3;
@@ -188,9 +189,7 @@ impl NodeConnections {
             return Err(LiveError::Unavailable);
         }
         let info = self.cluster.info(at);
-        let client = Client::open(info.clone()).map_err(LiveError::Url)?;
-        let connecting = client.get_multiplexed_async_connection_with_config(&self.cluster.config);
-        match connecting.await {
+        match login::connect(&info, &self.cluster.url, &self.cluster.config).await {
             Ok(connection) => {
                 kept.number += 1;
                 kept.connection = Some(connection.clone());
@@ -202,7 +201,7 @@ impl NodeConnections {
             }
             Err(error) => {
                 kept.failed_at = Some(Instant::now());
-                Err(LiveError::from(error).named(info.addr()).await)
+                Err(error)
             }
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use rand::seq::SliceRandom;
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisError};
+use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, RedisError};
 use tokio::time::Instant;
 
 use super::map::{Map, Owner};
@@ -13,6 +13,8 @@ use super::nodes::{self, At, Node};
 use crate::live::LiveError;
 use crate::live::address::at;
 use crate::live::buckets::Bucket;
+use crate::live::login;
+use crate::store_url::StoreUrl;
 use crate::telemetry;
 
 /// How long it is believed what nodes said. Whoever comes later asks again.
@@ -29,6 +31,7 @@ const ASKED_LIMIT_NODES: usize = 32;
 /// A Redis Cluster, and what is known of it.
 pub struct Cluster {
     seeds: Vec<ConnectionInfo>,
+    pub(super) url: StoreUrl,
     pub(super) config: AsyncConnectionConfig,
     known: Mutex<Known>,
     /// Whoever asks nodes holds it.
@@ -43,10 +46,11 @@ struct Known {
 }
 
 impl Cluster {
-    /// A Cluster with these nodes among its nodes, at least one.
-    pub fn new(seeds: Vec<ConnectionInfo>, config: AsyncConnectionConfig) -> Self {
+    /// A Cluster with these nodes of a URL among its nodes, at least one.
+    pub fn new(seeds: Vec<ConnectionInfo>, url: StoreUrl, config: AsyncConnectionConfig) -> Self {
         Self {
             seeds,
+            url,
             config,
             known: Mutex::new(Known {
                 map: Map::new(),
@@ -222,11 +226,7 @@ impl Cluster {
             .clone()
             .set_connection_timeout(Some(ASK_LIMIT))
             .set_response_timeout(Some(ASK_LIMIT));
-        let client = Client::open(info.clone()).map_err(LiveError::Url)?;
-        let mut connection = match client.get_multiplexed_async_connection_with_config(&config).await {
-            Ok(connection) => connection,
-            Err(error) => return Err(LiveError::from(error).named(info.addr()).await),
-        };
+        let mut connection = login::connect(info, &self.url, &config).await?;
         let asked: Result<String, RedisError> = redis::cmd("CLUSTER")
             .arg("NODES")
             .query_async(&mut connection)

@@ -37,7 +37,7 @@ const CHUNK_LIMIT_ROWS: usize = 1000;
 /// When a store is unavailable, or the file cannot be read. What is done stays done.
 pub async fn import(command: Command) -> anyhow::Result<bool> {
     let database_url = match &command {
-        Command::Votes(command) => &command.stores.database_url,
+        Command::Votes(command) => command.stores.database_url.as_str(),
         Command::Items(file) | Command::Polls(file) => &file.database.database_url,
     };
     let ledger = OperatorLedger::new(database_url, "tally import")?;

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use utoipa::ToSchema;
 
 use crate::domain::Moment;
-use crate::ledger::{JobStatus, Losses, WorkerStatus};
+use crate::ledger::{JobStatus, Losses, LostOfItem, WorkerStatus};
 use crate::telemetry::VOTE_OUTCOMES;
 use crate::web::access::Admin;
 use crate::web::api::state::AppState;
@@ -65,13 +65,47 @@ struct LossesBody {
     /// The time at which a server last found some missing. Null if none did.
     #[schema(required, value_type = Option<values::Time>)]
     found_at: Option<Moment>,
+    /// When the first of them had been stored, by the clock of the lost Postgres. Null if there are none.
+    #[schema(required, value_type = Option<values::Time>)]
+    first_stored_at: Option<Moment>,
+    /// When the last of them had been stored. Null if there are none.
+    #[schema(required, value_type = Option<values::Time>)]
+    last_stored_at: Option<Moment>,
+    /// False: servers may have lost earlier ones too, which they did not remember.
+    whole: bool,
+    /// The items with the most of them, up to 10. Another item may have a number by now.
+    #[schema(max_items = 10)]
+    items: Vec<LostOfItemBody>,
+}
+
+/// The lost votes of an item.
+#[derive(Serialize, ToSchema)]
+#[schema(as = LostVotesOfItem)]
+struct LostOfItemBody {
+    #[schema(value_type = values::Id)]
+    item_id: i64,
+    #[schema(value_type = values::Total)]
+    total: i64,
 }
 
 impl From<Losses> for LossesBody {
     fn from(losses: Losses) -> Self {
         Self {
             total: losses.votes,
-            found_at: losses.last_found_at,
+            found_at: losses.times.map(|times| times.last_found_at),
+            first_stored_at: losses.times.map(|times| times.first_stored_at),
+            last_stored_at: losses.times.map(|times| times.last_stored_at),
+            whole: losses.are_whole,
+            items: losses.items.into_iter().map(LostOfItemBody::from).collect(),
+        }
+    }
+}
+
+impl From<LostOfItem> for LostOfItemBody {
+    fn from(lost: LostOfItem) -> Self {
+        Self {
+            item_id: lost.item_id,
+            total: lost.votes,
         }
     }
 }
@@ -305,7 +339,12 @@ fn outcomes(lately: &Lately) -> Vec<OutcomeBody> {
                 "queue_votes": 0.0, "batch_votes": 3.5, "throttled_total": 0.0,
                 "streams": { "open": 2.0, "refused_total": 0.0 },
                 "connections": { "open": 5.0, "refused_total": 0.0 }, "suspect_items": 0,
-                "lost_votes": { "total": 0, "found_at": null },
+                "lost_votes": {
+                    "total": 5, "found_at": "2030-01-31T17:00:00.123456Z",
+                    "first_stored_at": "2030-01-31T16:59:57.123456Z",
+                    "last_stored_at": "2030-01-31T16:59:59.123456Z", "whole": true,
+                    "items": [{ "item_id": 5, "total": 4 }, { "item_id": 9, "total": 1 }]
+                },
                 "workers": [{
                     "name": "tally sync-worker 0123456789abcdef", "started_at": "2030-01-31T12:00:00.123456Z",
                     "seen_at": "2030-01-31T17:59:59.623456Z", "alive": true,

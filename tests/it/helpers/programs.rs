@@ -61,6 +61,11 @@ pub async fn start_server_with(stores: &Stores, name: &str, settings: &[(&str, &
     let mut command = command_as(TALLY, Some((stores, Role::Server)));
     command.arg("serve").env("TALLY_LISTEN", "127.0.0.1:0");
     command.envs(settings.iter().copied());
+    start_server_of(command, stores, name).await
+}
+
+/// The same with this command.
+pub async fn start_server_of(command: Command, stores: &Stores, name: &str) -> (Program, String) {
     let program = start(command, stores, name);
     let line = program.wait_for_line("address=").await;
     let address = line.split("address=").nth(1).expect("an address").trim();

@@ -70,8 +70,8 @@ pub fn counters(url: &str) -> Counters {
 
 fn urls(database_url: &str, redis_url: &str) -> StoreUrls {
     StoreUrls {
-        database_url: database_url.to_owned(),
-        redis_url: redis_url.to_owned(),
+        database_url: database_url.into(),
+        redis_url: redis_url.into(),
         key_prefix: KeyPrefix::default(),
     }
 }
@@ -101,7 +101,7 @@ fn server_at(urls: impl Fn(Role) -> StoreUrls, edit: impl FnOnce(&mut ServerOpti
         // Most tests look at live counts after a first vote. Those of cold items edit this.
         seeding: Seeding::All,
         operator: Some(
-            app::operator(&urls(Role::Operator).database_url, "test server operator").expect("a URL"),
+            app::operator(urls(Role::Operator).database_url, "test server operator").expect("a URL"),
         ),
         cells: tally::domain::Cells::ONE,
     };
@@ -149,7 +149,7 @@ impl Tally {
             http: reqwest::Client::builder().no_proxy().build().expect("a client"),
             ledger: ledger(&stores.database_url),
             server_ledger: server_ledger(&stores.database_url),
-            counters: counters(&of_worker.redis_url),
+            counters: app::counters(&of_worker).expect("a URL"),
             worker_urls: of_worker,
             pool: stores.pool(),
             stores,

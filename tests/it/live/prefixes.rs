@@ -31,8 +31,8 @@ struct OneTally {
 impl OneTally {
     async fn start(redis_url: &str, database_url: &str, prefix: &'static str) -> Self {
         let urls = StoreUrls {
-            database_url: database_url.to_owned(),
-            redis_url: redis_url.to_owned(),
+            database_url: database_url.into(),
+            redis_url: redis_url.into(),
             key_prefix: prefix.parse().expect("a prefix"),
         };
         let server_options = ServerOptions {

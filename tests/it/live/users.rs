@@ -185,7 +185,7 @@ async fn what_a_login_lacks_is_found_out_and_named_whatever_it_is() {
         (Role::Operator, "operator", Program::Server),
     ] {
         let redis = Redis::new(
-            &stores.redis_login_url(role),
+            stores.redis_login_url(role),
             &"tally:".parse().expect("a prefix"),
             SERVER_ANSWER_LIMIT,
         )

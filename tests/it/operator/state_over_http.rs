@@ -85,7 +85,7 @@ async fn workers_are_shown_while_they_run_and_forgotten_when_they_stop_or_were_k
 #[tokio::test(flavor = "multi_thread")]
 async fn a_heartbeat_forgets_others_that_were_silent_for_long_or_are_ahead_of_time_and_nobody_else() {
     let tally = Tally::start().await;
-    let worker = |name: &str| WorkerLedger::new(&tally.stores.login_url(Role::Worker), name).expect("a URL");
+    let worker = |name: &str| WorkerLedger::new(tally.stores.login_url(Role::Worker), name).expect("a URL");
     let [own, other, silent, ahead] = ["own", "other", "silent", "ahead"].map(worker);
     let beat = async |worker: &WorkerLedger, saved_counts| {
         let heartbeat = Heartbeat {

@@ -72,6 +72,14 @@ async fn audit_with_repair_repairs_what_is_wrong() {
     let short = [];
     let (code, report) = audit(&stores, &short).await;
     assert!(code == Some(1) && report.contains("by 5 votes"), "{report}");
+    // The value that is wrong stands in the log, between the two that are right.
+    let named = report.lines().find(|line| line.contains("a count is wrong"));
+    assert!(
+        named.is_some_and(
+            |line| line.contains("item=1 by=5 exact=10 (10 up, 0 down) live=15 (15 up, 0 down) saved=")
+        ),
+        "{report}"
+    );
     let (code, report) = audit(&stores, &["--repair"]).await;
     assert_eq!(code, Some(1), "{report}");
     assert_eq!(

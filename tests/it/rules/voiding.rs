@@ -340,7 +340,7 @@ pub(super) async fn run_to_end(
 
 /// Opens an operator's ledger, and what voids votes for the operator.
 pub(super) async fn voider(tally: &Tally) -> (OperatorLedger, ChunkWriter) {
-    let ledger = OperatorLedger::new(&tally.stores.login_url(Role::Operator), "test").expect("a URL");
+    let ledger = OperatorLedger::new(tally.stores.login_url(Role::Operator), "test").expect("a URL");
     let live = connected(live_counts(tally)).await;
     let voider = ChunkWriter::new(ledger.as_server().writer(), live);
     (ledger, voider)

@@ -168,7 +168,7 @@ async fn a_chunk_whose_counting_is_cut_off_is_counted_by_recovery() {
     let (port, proxied) = (tally.stores.redis.port(), proxy.port());
     let url = tally.stores.redis_login_url(Role::Operator);
     let redis = redis(&url.replace(&format!(":{port}"), &format!(":{proxied}")));
-    let ledger = OperatorLedger::new(&tally.stores.login_url(Role::Operator), "test").expect("a URL");
+    let ledger = OperatorLedger::new(tally.stores.login_url(Role::Operator), "test").expect("a URL");
     let filter = VoteFilter {
         item_id: Some(item),
         ..VoteFilter::default()

@@ -71,15 +71,35 @@ async fn acknowledged_votes_that_the_new_primary_does_not_have_are_noted_with_th
     tally.wait_until_ready("ready").await;
     let (status, shown) = tally.get("/v1/status").await;
     assert_eq!(
-        (status, &shown["lost_votes"]["total"]),
-        (StatusCode::OK, &json!(6))
+        (
+            status,
+            &shown["lost_votes"]["total"],
+            &shown["lost_votes"]["whole"]
+        ),
+        (StatusCode::OK, &json!(6), &json!(true))
+    );
+    let lost_votes = &shown["lost_votes"];
+    let most = json!({ "item_id": lost.get(), "total": 4 });
+    assert_eq!(
+        (
+            &lost_votes["items"][0],
+            lost_votes["items"].as_array().map(Vec::len)
+        ),
+        (&most, Some(3))
+    );
+    let times = ["first_stored_at", "last_stored_at", "found_at"].map(|name| lost_votes[name].as_str());
+    assert!(
+        times[0] > Some("2020") && times[0] <= times[1] && times[1] < times[2],
+        "{lost_votes}"
     );
     if crate::telemetry::is_alone() {
         assert_eq!(crate::helpers::metrics::metric("tally_lost_votes_total"), 6.0);
     }
     let audited = tally.worker().losses().await.expect("Postgres answers");
     assert!(
-        audited.line().is_some_and(|line| line.contains("6 votes")),
+        audited.lines().is_some_and(|lines| {
+            lines.contains("6 votes") && lines.contains(&format!("of item {lost} (4 votes), item "))
+        }),
         "{audited:?}"
     );
     // Another restart loses nothing, and finds nothing a second time.
@@ -121,5 +141,5 @@ async fn votes_that_survived_a_crash_and_went_with_the_next_failover_are_found_o
     server.store_losses().await.expect("Postgres answers");
     let stored = server.losses().await.expect("Postgres answers");
     assert_eq!(stored.votes, 3);
-    assert!(stored.last_found_at.is_some());
+    assert!(stored.times.is_some() && !stored.are_whole);
 }

@@ -4,6 +4,7 @@ mod cluster;
 mod failovers;
 mod lost_votes;
 mod outages;
+mod password_changes;
 mod postgres_hosts;
 mod prepared;
 mod readiness;

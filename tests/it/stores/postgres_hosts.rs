@@ -25,11 +25,11 @@ async fn standby(stores: &Stores) -> PrivatePostgres {
 /// URLs with both hosts, in this order of their ports.
 fn with_hosts(ports: [u16; 2]) -> impl Fn(Role, StoreUrls) -> StoreUrls {
     move |_, urls| {
-        let (login, rest) = urls.database_url.rsplit_once('@').expect("a login");
+        let (login, rest) = urls.database_url.as_str().rsplit_once('@').expect("a login");
         let (_, database) = rest.split_once('/').expect("a database");
         let [first, second] = ports;
         StoreUrls {
-            database_url: format!("{login}@127.0.0.1:{first},127.0.0.1:{second}/{database}"),
+            database_url: format!("{login}@127.0.0.1:{first},127.0.0.1:{second}/{database}").into(),
             ..urls
         }
     }
@@ -152,7 +152,7 @@ async fn a_standby_that_is_named_first_is_passed_over() {
     assert_eq!(tally.add(item, 1).await, Some(1));
     tally.assert_exact_when_quiescent(item).await;
     let urls = StoreUrls {
-        database_url: tally.stores.database_url.clone(),
+        database_url: (&tally.stores.database_url).into(),
         ..logins(&tally.stores, Role::Server)
     };
     let owner = leads(Role::Server, urls).database_url;

@@ -20,9 +20,12 @@ async fn watched(server_asks: std::ops::Range<usize>) -> (Tally, Watched) {
     let (stores, watched) = Stores::start().await.watched().await;
     let leads = |role, urls: StoreUrls| StoreUrls {
         redis_url: match role {
-            Role::Server => watched.sentinels.url_of(server_asks.clone(), &urls.redis_url),
-            _ => watched.sentinels.url(&urls.redis_url),
-        },
+            Role::Server => watched
+                .sentinels
+                .url_of(server_asks.clone(), urls.redis_url.as_str()),
+            _ => watched.sentinels.url(urls.redis_url.as_str()),
+        }
+        .into(),
         ..urls
     };
     let tally = Tally::start_at(stores, leads, |_| {}).await;
@@ -107,7 +110,7 @@ async fn what_a_server_counted_on_an_old_primary_is_counted_again_without_an_aud
         .another_server_at(|role| {
             let urls = logins(&tally.stores, role);
             StoreUrls {
-                redis_url: watched.sentinels.url_of([1, 2], &urls.redis_url),
+                redis_url: watched.sentinels.url_of([1, 2], urls.redis_url.as_str()).into(),
                 ..urls
             }
         })
@@ -189,8 +192,10 @@ async fn a_replica_that_sentinels_name_is_not_used() {
     )
     .await;
     let counters = app::counters(&StoreUrls {
-        database_url: String::new(),
-        redis_url: url.replace(&format!("/{}/", PrivateSentinels::NAME), "/other/"),
+        database_url: "".into(),
+        redis_url: url
+            .replace(&format!("/{}/", PrivateSentinels::NAME), "/other/")
+            .into(),
         key_prefix: KeyPrefix::default(),
     })
     .expect("a URL");

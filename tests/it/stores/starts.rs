@@ -269,8 +269,8 @@ async fn second(tally: &Tally) -> StoreUrls {
         .expect("a database");
     app::migrate(&url, "test").await.expect("the migrations run");
     StoreUrls {
-        database_url: url,
-        redis_url: tally.stores.redis_url(),
+        database_url: url.into(),
+        redis_url: tally.stores.redis_url().into(),
         key_prefix: tally::live::KeyPrefix::default(),
     }
 }
@@ -279,7 +279,7 @@ async fn second(tally: &Tally) -> StoreUrls {
 async fn a_second_tally_does_not_start_on_the_keys_of_the_first() {
     let tally = Tally::start().await;
     let second = second(&tally).await;
-    let (url, redis_url) = (&second.database_url, &second.redis_url);
+    let (url, redis_url) = (second.database_url.as_str(), second.redis_url.as_str());
     let words = ["\"tally\"", "\"second\"", "TALLY_KEY_PREFIX", "tally:owner"];
     assert_refuses(TALLY, &["serve"], url, redis_url, &words).await;
     assert_refuses(SYNC_WORKER, &[], url, redis_url, &words).await;
@@ -383,8 +383,8 @@ async fn no_worker_starts_and_no_audit_runs_on_a_redis_that_hides_its_identity()
         }
         // A worker that has started before refuses such a Redis, too.
         let urls = StoreUrls {
-            database_url: database,
-            redis_url: url,
+            database_url: database.into(),
+            redis_url: url.into(),
             key_prefix: KeyPrefix::default(),
         };
         let worker = app::worker(&urls, options(), "test worker").expect("URLs");

@@ -26,7 +26,7 @@ const JOBS: [Job; 5] = [
 
 /// Another worker, with a worker's login.
 pub(super) fn worker(stores: &Stores, name: &str) -> WorkerLedger {
-    WorkerLedger::new(&stores.login_url(Role::Worker), name).expect("a URL")
+    WorkerLedger::new(stores.login_url(Role::Worker), name).expect("a URL")
 }
 
 pub(super) async fn number(pool: &PgPool, statement: &str) -> i64 {

@@ -137,8 +137,10 @@ async fn behind_a_proxy(tally: &Tally) -> (Proxy, Worker) {
     let proxy = Proxy::start(port).await.expect("a proxy");
     let redis_url = tally.stores.redis_login_url(Role::Worker);
     let urls = StoreUrls {
-        database_url: tally.stores.login_url(Role::Worker),
-        redis_url: redis_url.replace(&format!(":{port}"), &format!(":{}", proxy.port())),
+        database_url: tally.stores.login_url(Role::Worker).into(),
+        redis_url: redis_url
+            .replace(&format!(":{port}"), &format!(":{}", proxy.port()))
+            .into(),
         key_prefix: KeyPrefix::default(),
     };
     let small = SyncOptions {

@@ -170,6 +170,13 @@ function showStatus(status) {
   });
   fill(by("votes"), ["Outcome", "Votes per second, last minute", "Votes since the start"],
     status.votes.map((one) => [one.outcome, number(one.per_second), number(one.total)]));
+  const lost = status.lost_votes;
+  by("lost").hidden = !(lost?.total > 0);
+  if (lost?.total > 0) {
+    const rest = lost.whole ? "" : " Earlier ones may be lost too.";
+    by("lost-when").textContent = `${number(lost.total)} votes that servers had acknowledged are gone: stored from ${time(lost.first_stored_at)} to ${time(lost.last_stored_at)}, last found missing at ${time(lost.found_at)}.${rest}`;
+    fill(by("lost-items"), ["Item", "Lost votes"], lost.items.map((one) => [String(one.item_id), number(one.total)]));
+  }
   const workers = status.workers ?? [];
   fill(by("workers"), ["Worker", "State", "Last pass", "Duration", "Unsaved counts", "Age of the oldest", "Saved since its start", "Started"],
     workers.map((one) => [

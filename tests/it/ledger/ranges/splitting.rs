@@ -181,7 +181,7 @@ async fn what_cannot_follow_the_ledger_is_named_and_what_can_does() {
         .expect("the owner may");
     let url = &tally.stores.database_url;
     let (_, rest) = url.split_once('@').expect("a login");
-    let other = OwnerLedger::new(&format!("postgres://somebody:x@{rest}"), "test").expect("a URL");
+    let other = OwnerLedger::new(format!("postgres://somebody:x@{rest}"), "test").expect("a URL");
     let refused = other.partition(RANGE_LEAST_IDS, |_, _| {}).await;
     let why = refused.expect_err("another login").to_string();
     assert!(why.contains("vote belongs to"), "{why}");

@@ -48,7 +48,7 @@ tally_server job: select, update (asked_at)
 tally_server job_run: select
 tally_server late_sequences: execute
 tally_server loss: insert (token, vote_total, first_stored_at, last_stored_at, first_vote_id, last_vote_id, item_total, is_whole), select
-tally_server loss_item: insert (loss_id, item_id, vote_total)
+tally_server loss_item: insert (loss_id, item_id, vote_total), select
 tally_server note_act: execute
 tally_server oldest_program: execute
 tally_server open_item: insert, select, update (to_anonymous, to_voters)
@@ -92,6 +92,7 @@ tally_worker job: select (name, fencing_number, holder, lease_until, succeeded_a
 tally_worker job_run: delete, insert (job, fencing_number, worker), select, update (ended_at, took_micros, outcome, details)
 tally_worker late_sequences: execute
 tally_worker loss: select
+tally_worker loss_item: select
 tally_worker note_act: execute
 tally_worker note_event: execute
 tally_worker note_item_events: execute

@@ -95,7 +95,7 @@ pub struct Operator {
 
 impl Operator {
     pub async fn of(tally: &Tally) -> Self {
-        let ledger = OperatorLedger::new(&tally.stores.login_url(Role::Operator), "test").expect("a URL");
+        let ledger = OperatorLedger::new(tally.stores.login_url(Role::Operator), "test").expect("a URL");
         let live = connected(live_counts(tally)).await;
         let voider = ChunkWriter::new(ledger.as_server().writer(), live);
         Self { ledger, voider }

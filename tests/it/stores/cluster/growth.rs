@@ -130,7 +130,7 @@ async fn servers_and_then_workers_move_to_a_redis_cluster_and_back_under_votes_t
     }
     let cluster = start_cluster(tally.stores.folder()).await.expect("it starts");
     let in_cluster = |role| StoreUrls {
-        redis_url: cluster.login_url(role),
+        redis_url: cluster.login_url(role).into(),
         ..logins(&tally.stores, role)
     };
     let worker_at = |urls: StoreUrls| app::worker(&urls, options(), "test worker").expect("URLs");
@@ -173,7 +173,7 @@ async fn the_votes_of_a_server_that_is_forgotten_in_the_old_redis_are_counted_in
     let cluster = start_cluster(tally.stores.folder()).await.expect("it starts");
     enter(&tally.worker()).await;
     let in_cluster = |role| StoreUrls {
-        redis_url: cluster.login_url(role),
+        redis_url: cluster.login_url(role).into(),
         ..logins(&tally.stores, role)
     };
     let worker = app::worker(&in_cluster(Role::Worker), options(), "test worker").expect("URLs");

@@ -55,7 +55,7 @@ impl Clustered {
         url: impl Fn(&PrivateCluster, Role) -> String,
     ) -> Self {
         let leads = |role, urls: StoreUrls| StoreUrls {
-            redis_url: url(&cluster, role),
+            redis_url: url(&cluster, role).into(),
             ..urls
         };
         let tally = Tally::start_at(stores, leads, |_| {}).await;

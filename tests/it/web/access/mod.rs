@@ -23,7 +23,7 @@ use crate::helpers::tally::Tally;
 
 /// The ledger of `tally key`, with the login of an operator.
 fn operator(tally: &Tally) -> OperatorLedger {
-    OperatorLedger::new(&tally.stores.login_url(Role::Operator), "test").expect("a URL")
+    OperatorLedger::new(tally.stores.login_url(Role::Operator), "test").expect("a URL")
 }
 
 /// Makes an API key with these scopes.
