@@ -114,7 +114,7 @@ test("axe finds no fault on a voter's page without a connection, or on the opera
 
 test("an operator sees how many acknowledged votes are lost, of which items and from when, and otherwise nothing of it", async () => {
   const page = await person();
-  const section = page.getByRole("region", { name: "Lost votes" });
+  const section = page.getByRole("region", { name: "Lost votes", exact: true });
   await page.goto(`${tally.base}/ops`);
   await page.locator("#now dd").first().waitFor();
   assert.equal(await section.isVisible(), false);
