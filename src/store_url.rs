@@ -1,22 +1,29 @@
 //! The URL of a store. Where it stands in a file, its user and password are read again, since a password may be
 //! another one while the program runs.
+//!
+//! The file is read before a new connection, at most once a second. While the store refuses what stands there, the
+//! login from before is tried too, in turn: a file may be written before the store knows the password, or after.
 
 use std::fmt;
 use std::future::ready;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use percent_encoding::percent_decode_str;
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::domain::{HostList, without_wrapping};
 use crate::{files, telemetry};
 
-/// How long the file may take to be read.
-const READ_LIMIT: Duration = Duration::from_secs(1);
+/// How long the file may take to be read. Whoever connects waits for it.
+const READ_LIMIT: Duration = Duration::from_millis(200);
+/// How long it is believed what the file had.
+const BELIEVED_FOR: Duration = Duration::from_secs(1);
+/// When a file that took too long is read again.
+const AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 /// The URL of a store. Cheap to clone; clones of one that stands in a file share what was read last.
 #[derive(Clone)]
@@ -29,22 +36,27 @@ pub struct StoreUrl {
 struct UrlFile {
     path: PathBuf,
     read: Mutex<Read>,
-    /// Whoever reads the file holds it.
+    /// Whoever reads the file holds it: a disk may hang.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 struct Read {
     /// The URL in the file when it was last read well.
     text: String,
-    /// `None`: the login is that of the start.
-    login: Option<Login>,
-    /// Counts the logins that were read; that of the start has 0.
+    login: Login,
+    /// The login from before, in turn with this one if a store refuses it. `None`: there was no other.
+    other: Option<Login>,
+    /// Counts the changes of `login`.
     number: u64,
+    next_at: Instant,
+    /// When the file last had another login. `None`: never.
+    changed_at: Option<Instant>,
 }
 
 /// As whom Tally logs in.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Login {
+    /// Empty: the URL names none.
     pub user: String,
     /// `None`: there is none in the URL.
     pub password: Option<String>,
@@ -55,8 +67,11 @@ impl StoreUrl {
     pub fn in_file(text: &str, path: &Path) -> Self {
         let read = Read {
             text: text.to_owned(),
-            login: None,
+            login: split(text).map(|(login, _)| login).unwrap_or_default(),
+            other: None,
             number: 0,
+            next_at: Instant::now() + BELIEVED_FOR,
+            changed_at: None,
         };
         Self {
             text: text.to_owned(),
@@ -78,46 +93,41 @@ impl StoreUrl {
         self.file.is_some()
     }
 
-    /// The login that was read from the file since the start; `None`: it is that of the start.
+    /// The login to use now; `None`: that of the start.
     pub fn new_login(&self) -> Option<Login> {
-        self.file.as_ref()?.read().login.clone()
+        let read = self.file.as_ref()?.read();
+        (read.number > 0).then(|| read.login.clone())
     }
 
-    /// Counts the logins that were read from the file. That of the start has 0.
+    /// Counts the changes of the login. That of the start has 0.
     pub fn login_number(&self) -> u64 {
         self.file.as_ref().map_or(0, |file| file.read().number)
     }
 
-    /// A store refused the login with this number: reads the file again. Whether there is another login by now.
+    /// Whether a connection of this age was made since the file last had another login.
+    pub fn is_login_older(&self, age: Duration) -> bool {
+        let changed_at = self.file.as_ref().and_then(|file| file.read().changed_at);
+        changed_at.is_none_or(|at| at.elapsed() > age)
+    }
+
+    /// Reads the file again, unless that was done just now. Whoever makes a connection calls this first.
     ///
     /// A file that cannot be read, or holds no URL of this store, changes nothing, and is logged.
     // In a box: it stands deep in the futures of all programs.
-    pub fn has_other_login(&self, refused_number: u64) -> BoxFuture<'_, bool> {
-        match self.file.clone() {
-            Some(file) => Box::pin(self.is_read_again(file, refused_number)),
-            None => Box::pin(ready(false)),
+    pub fn refresh(&self) -> BoxFuture<'_, ()> {
+        match &self.file {
+            Some(file) if file.read().next_at <= Instant::now() => Box::pin(file.read_in_time(&self.text)),
+            _ => Box::pin(ready(())),
         }
     }
 
-    async fn is_read_again(&self, file: Arc<UrlFile>, refused_number: u64) -> bool {
-        let start = self.text.clone();
-        let reading = async {
-            // One at a time: a disk may hang.
-            let turn = Arc::clone(&file.turn).lock_owned().await;
-            spawn_blocking(move || {
-                let _turn = turn;
-                if let Err(why) = file.read_again(&start)
-                    && telemetry::is_news("the file of a store's URL is not used", &why)
-                {
-                    let file = file.path.display();
-                    tracing::warn!(%file, error = why, "the login from before is used, and not what stands in the file of the URL");
-                }
-            })
-            .await
-        };
-        // What was read before holds, whatever became of this.
-        let _ = timeout(READ_LIMIT, reading).await;
-        self.login_number() != refused_number
+    /// A store refused the login with this number. Whether there is another one to try: in the file by now, or from
+    /// before.
+    pub fn has_other_login(&self, refused_number: u64) -> BoxFuture<'_, bool> {
+        match &self.file {
+            Some(file) => Box::pin(file.has_other(&self.text, refused_number)),
+            None => Box::pin(ready(false)),
+        }
     }
 }
 
@@ -156,39 +166,117 @@ impl From<&Self> for StoreUrl {
 }
 
 impl UrlFile {
-    fn read(&self) -> std::sync::MutexGuard<'_, Read> {
+    fn read(&self) -> MutexGuard<'_, Read> {
         self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    async fn has_other(self: &Arc<Self>, start: &str, refused_number: u64) -> bool {
+        if self.read().number == refused_number {
+            self.read_in_time(start).await;
+        }
+        let mut read = self.read();
+        if read.number == refused_number
+            && let Some(other) = read.other.take()
+        {
+            read.other = Some(std::mem::replace(&mut read.login, other));
+            read.number += 1;
+        }
+        read.number != refused_number
+    }
+
+    /// Reads the file. Does not wait for a disk that hangs.
+    async fn read_in_time(self: &Arc<Self>, start: &str) {
+        // Another caller reads it, or hangs.
+        let Ok(turn) = Arc::clone(&self.turn).try_lock_owned() else {
+            return;
+        };
+        let (file, start) = (Arc::clone(self), start.to_owned());
+        let reading = spawn_blocking(move || {
+            let _turn = turn;
+            file.read_now(&start)
+        });
+        let (why, next_in) = match timeout(READ_LIMIT, reading).await {
+            Ok(Ok(Ok(()))) => (None, BELIEVED_FOR),
+            Ok(Ok(Err(why))) => (Some(why), BELIEVED_FOR),
+            Ok(Err(_)) => (Some("it cannot be read".to_owned()), BELIEVED_FOR),
+            Err(_) => (
+                Some(format!("it was not read within {READ_LIMIT:?}")),
+                AGAIN_AFTER,
+            ),
+        };
+        self.read().next_at = Instant::now() + next_in;
+        let file = self.path.display();
+        if let Some(error) = why.map(|why| format!("{file}: {why}"))
+            && telemetry::is_news("the file of a store's URL is not used", &error)
+        {
+            tracing::warn!(
+                error,
+                "the login from before is used, and not what stands in the file of the URL"
+            );
+        }
+    }
+
     /// Takes the login in the file. `start`: the URL at the start.
-    fn read_again(&self, start: &str) -> Result<(), String> {
-        let text = without_wrapping(&files::secret(&self.path)?).to_owned();
+    fn read_now(&self, start: &str) -> Result<(), String> {
+        let text = files::secret(&self.path)?;
+        let text = without_wrapping(&text);
         let mut read = self.read();
         if read.text == text {
             return Ok(());
         }
-        let (login, rest) = split(&text).ok_or("it holds no URL with a user before an @")?;
+        let is_postgres = text.starts_with("postgres");
+        let (login, rest) = split(text).ok_or(
+            "it is no URL; in user and password, write / as %2F, ? as %3F, # as %23, @ as %40, % as %25",
+        )?;
+        let (at_start, rest_at_start) = split(start).unwrap_or_default();
         // Programs find the store, and how, only at their start.
-        if split(start).is_none_or(|(_, at_start)| at_start != rest) {
-            return Err("more than user and password is another: restart the program".to_owned());
+        if rest_at_start != rest {
+            return Err(
+                "more than user and password before the @ is another: restart the program".to_owned(),
+            );
         }
-        let before = split(&read.text).map(|(login, _)| login);
-        read.text = text;
-        if before.as_ref() != Some(&login) {
-            read.login = Some(login);
+        if login.user.is_empty() && (is_postgres || login.password.is_none()) {
+            return Err("it has no user before an @".to_owned());
+        }
+        if login.password.is_none() && at_start.password.is_some() {
+            return Err("it has no password".to_owned());
+        }
+        if is_postgres {
+            check_user(&login.user)?;
+        }
+        text.clone_into(&mut read.text);
+        if read.login != login {
+            read.other = Some(std::mem::replace(&mut read.login, login));
             read.number += 1;
-            tracing::info!(file = %self.path.display(), "a store refused the login: another one stands in the file of its URL");
+            read.changed_at = Some(Instant::now());
+            tracing::info!(file = %self.path.display(), "another login stands in the file of a store's URL");
         }
         Ok(())
     }
 }
 
-/// The login in a URL, and the URL without it. `None`: it has no user.
+/// Checks that a user of Postgres is one with which sqlx can log in.
+///
+/// # Errors
+/// When it is not: why, in words.
+pub fn check_user(user: &str) -> Result<(), String> {
+    // sqlx 0.8.6 ends the program (its sasl.rs).
+    match stringprep::saslprep(user) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(
+            "its user has characters that no login by password takes, such as line ends or emoji".to_owned(),
+        ),
+    }
+}
+
+/// The login in a URL, and the URL without it.
 fn split(url: &str) -> Option<(Login, String)> {
     let (scheme, rest) = url.split_once("://")?;
     let written = HostList::of(rest).login;
     let without = format!("{scheme}://{}", &rest[written.len()..]);
-    let written = written.strip_suffix('@')?;
+    let Some(written) = written.strip_suffix('@') else {
+        return Some((Login::default(), without));
+    };
     let (user, password) = written
         .split_once(':')
         .map_or((written, None), |(user, password)| (user, Some(password)));
@@ -233,22 +321,37 @@ mod tests {
                 "{url}"
             );
         }
-        for url in ["postgres://h/d", "h", "postgres://u:%ff@h/d"] {
+        let none = Some((Login::default(), "redis://h".to_owned()));
+        assert!(split("redis://h") == none);
+        for url in ["h", "postgres://u:%ff@h/d"] {
             assert!(split(url).is_none(), "{url}");
         }
     }
 
-    #[tokio::test]
-    async fn only_another_user_or_password_in_the_file_is_taken() {
+    fn in_file(url: &str) -> (tempfile::TempDir, PathBuf, StoreUrl) {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("url");
+        let url = StoreUrl::in_file(url, &path);
+        (folder, path, url)
+    }
+
+    fn password(url: &StoreUrl) -> Option<String> {
+        url.new_login().and_then(|login| login.password)
+    }
+
+    #[tokio::test]
+    async fn only_another_user_or_password_in_the_file_is_taken() {
+        let (_folder, path, url) = in_file("postgres://u:p@h/d");
         let write = |text: &str| std::fs::write(&path, text).expect("written");
-        let url = StoreUrl::in_file("postgres://u:p@h/d", &path);
         assert!(!url.has_other_login(0).await, "there is no file");
         for text in [
             "postgres://u:p@h/d\n",
             "postgres://u:q@other/d",
             "postgres://h/d",
+            "postgres://u@h/d",
+            "postgres://:q@h/d",
+            "postgres://u%0A:q@h/d",
+            "postgres://%F0%9F%98%80:q@h/d",
             "",
             "u:q",
         ] {
@@ -256,22 +359,51 @@ mod tests {
             assert!(!url.has_other_login(0).await, "{text}");
         }
         assert!(url.new_login().is_none());
-        write("postgres://u:q@h/d\n");
+        write("\"postgres://u2:q@h/d\"\r\n");
         assert!(url.has_other_login(0).await);
-        // Another caller read it: the login with number 1 is refused too.
-        assert!(url.has_other_login(0).await && !url.has_other_login(1).await);
         let login = url.new_login().expect("a login");
-        assert_eq!((login.user.as_str(), login.password.as_deref()), ("u", Some("q")));
-        // Back to the first one.
-        write("postgres://u:p@h/d");
-        assert!(url.has_other_login(1).await);
         assert_eq!(
-            url.new_login().and_then(|login| login.password).as_deref(),
-            Some("p")
+            (login.user.as_str(), login.password.as_deref()),
+            ("u2", Some("q"))
         );
+    }
+
+    #[tokio::test]
+    async fn a_login_that_is_refused_takes_turns_with_the_one_from_before() {
+        let (_folder, path, url) = in_file("redis://u:p@h");
+        std::fs::write(&path, "redis://u:q@h").expect("written");
+        assert!(url.has_other_login(0).await);
+        assert_eq!(password(&url).as_deref(), Some("q"));
+        // Another caller was refused with the first one, and tries this one.
+        assert!(url.has_other_login(0).await);
+        assert_eq!(password(&url).as_deref(), Some("q"));
+        // The store does not know it yet.
+        assert!(url.has_other_login(1).await);
+        assert_eq!(password(&url).as_deref(), Some("p"));
+        assert!(url.has_other_login(2).await);
+        assert_eq!(password(&url).as_deref(), Some("q"));
         std::fs::remove_file(&path).expect("removed");
-        assert!(!url.has_other_login(2).await);
-        assert_eq!(url.login_number(), 2);
+        assert!(url.has_other_login(3).await);
+        assert_eq!(password(&url).as_deref(), Some("p"));
+    }
+
+    #[tokio::test]
+    async fn the_file_is_read_before_connections_but_not_when_that_was_just_done() {
+        let (_folder, path, url) = in_file("redis://h");
+        std::fs::write(&path, "redis://:q@h").expect("written");
+        let read_next = |at: Instant| url.file.as_ref().expect("a file").read().next_at = at;
+        read_next(Instant::now() + AGAIN_AFTER);
+        url.refresh().await;
+        assert!(url.new_login().is_none(), "it was just read");
+        read_next(Instant::now());
+        url.refresh().await;
+        assert_eq!(
+            password(&url).as_deref(),
+            Some("q"),
+            "also where the start had no login"
+        );
+        let ages = [Duration::ZERO, Duration::from_secs(3600)];
+        assert_eq!(ages.map(|age| url.is_login_older(age)), [true, false]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::runs::Runs;
 use super::session::{CONNECT_LIMIT, SessionSetup};
 use super::settings::{POOL_PLANS, shown};
 use super::{InvalidDatabaseUrl, LedgerError};
-use crate::store_url::StoreUrl;
+use crate::store_url::{StoreUrl, check_user};
 use crate::{telemetry, tls};
 
 /// How long one statement of the server may run before Postgres cancels it.
@@ -100,6 +100,8 @@ impl Database {
         warn_of_unknown_parameters(&database_url, application_name);
         check_certificates(&database_url)?;
         let options: PgConnectOptions = database_url.parse().map_err(InvalidDatabaseUrl::Url)?;
+        check_user(options.get_username())
+            .map_err(|why| InvalidDatabaseUrl::Url(sqlx::Error::Configuration(why.into())))?;
         let limits = vec![
             ("statement_timeout", shown(Some(statement_limit))),
             (
@@ -163,6 +165,7 @@ fn pool(
     let (checked, session) = (options.clone(), session.with(&POOL_PLANS));
     let (noting, looking, fit) = (runs.cloned(), runs.cloned(), session.clone());
     let hosts = session.hosts().clone();
+    let url = hosts.url().clone();
     let connections = of
         .acquire_timeout(ACQUIRE_LIMIT)
         .after_connect(move |connection, _| {
@@ -186,7 +189,9 @@ fn pool(
         })
         .before_acquire(move |_, meta| {
             let is_used = looking.as_ref().is_none_or(|runs| runs.are_since(meta.age))
-                && !fit.may_have_stayed_read_only(meta.age);
+                && !fit.may_have_stayed_read_only(meta.age)
+                // The login may have lacked a right.
+                && url.is_login_older(meta.age);
             Box::pin(async move { Ok(is_used) })
         })
         .connect_lazy_with(hosts.lead(&options));

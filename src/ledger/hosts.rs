@@ -109,8 +109,7 @@ impl Hosts {
 
     /// Whether Postgres refused a login ([`StoreUrl::login_number`]), and there is another one by now.
     pub async fn has_other_login(&self, number: u64, error: &sqlx::Error) -> bool {
-        // Poolers have codes of their own for it.
-        matches!(error, sqlx::Error::Database(_)) && self.0.url.has_other_login(number).await
+        is_login_refused(error) && self.0.url.has_other_login(number).await
     }
 
     /// Whether they were asked at least once. Until then nobody knows which of them was promoted last.
@@ -188,6 +187,7 @@ impl Hosts {
     }
 
     async fn ask(&self, at: usize, options: &PgConnectOptions) -> Result<Said, sqlx::Error> {
+        self.0.url.refresh().await;
         let login = self.0.url.login_number();
         match ask(&self.lead_to(at, options)).await {
             Err(error) if self.has_other_login(login, &error).await => ask(&self.lead_to(at, options)).await,
@@ -225,6 +225,22 @@ impl Hosts {
     /// Whether one of them took writes when they were last asked.
     pub fn have_primary(&self) -> bool {
         self.0.has_primary.load(Ordering::Relaxed)
+    }
+}
+
+/// Whether Postgres, or a pooler before it, takes user or password for wrong. Nothing else is a reason to try
+/// another login: too many connections, a start, a line of pg_hba.conf that is missing.
+fn is_login_refused(error: &sqlx::Error) -> bool {
+    let sqlx::Error::Database(error) = error else {
+        return false;
+    };
+    let says = |words: &str| error.message().contains(words);
+    match error.code().as_deref() {
+        Some("28P01") => true,
+        Some("28000") => !says("pg_hba.conf"),
+        // pgbouncer's code for all that it refuses.
+        Some("08P01") => says("authentication failed") || says("no such user"),
+        _ => false,
     }
 }
 

@@ -156,6 +156,7 @@ impl Pool {
         let Some(follows) = &self.follows else {
             return self.connections.acquire().await;
         };
+        follows.hosts.url().refresh().await;
         let login = follows.hosts.url().login_number();
         let connection = match follows.hosts.are_several() {
             // In a box: it stands deep in the futures of all programs.

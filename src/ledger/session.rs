@@ -116,6 +116,7 @@ impl SessionSetup {
     ) -> Result<PgConnection, LedgerError> {
         // In a box: it stands deep in the futures of all programs.
         let connecting = Box::pin(async {
+            self.hosts.url().refresh().await;
             if self.hosts.are_several() {
                 self.connect_to_primary(options).await
             } else {

@@ -16,9 +16,13 @@ pub(super) fn log_in(info: &ConnectionInfo, url: &StoreUrl) -> ConnectionInfo {
         return info;
     };
     let mut settings = info.redis_settings().clone();
-    if !login.user.is_empty() {
-        settings = settings.set_username(login.user);
-    }
+    // Redis' own name for whoever names no user.
+    let user = if login.user.is_empty() {
+        "default".to_owned()
+    } else {
+        login.user
+    };
+    settings = settings.set_username(user);
     if let Some(password) = login.password {
         settings = settings.set_password(password);
     }
@@ -33,6 +37,7 @@ pub(super) async fn connect(
     config: &AsyncConnectionConfig,
 ) -> Result<MultiplexedConnection, LiveError> {
     // In boxes: they stand deep in the futures of all programs.
+    url.refresh().await;
     let number = url.login_number();
     match Box::pin(open(&log_in(info, url), config)).await {
         Err(error) if has_other_login(url, number, &error).await => {

@@ -388,6 +388,7 @@ impl Node {
     }
 
     async fn get(&self) -> Result<Pooled, LiveError> {
+        self.url.refresh().await;
         let (number, pool) = self.pool()?;
         match self.got(pool.get().await) {
             // In a box: it stands deep in the futures of all programs.

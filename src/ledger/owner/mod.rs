@@ -76,7 +76,12 @@ impl OwnerLedger {
         let done = self.versions().await?;
         // A newer version's functions must not become older ones.
         if let Some(unknown) = done.iter().find(|version| !MIGRATIONS.version_exists(**version)) {
-            return Err(MigrateError::VersionMissing(*unknown).into());
+            let known = MIGRATIONS.iter().map(|one| one.version).max();
+            return Err(UnfitDatabase::NewerSchema {
+                migration: *unknown,
+                known: known.unwrap_or_default(),
+            }
+            .into());
         }
         self.create_missing_functions().await?;
         MIGRATIONS.run(self.database.pool.unlimited().await).await?;

@@ -77,8 +77,15 @@ impl Files {
         }
     }
 
-    /// Sets other passwords in the stores, as an operator does, and writes the files.
+    /// Sets other passwords in the stores, writes the files, and ends all connections.
     async fn change_passwords(&self, stores: &Stores, redis: &[String]) {
+        self.set_passwords(stores, redis).await;
+        self.write_new();
+        self.cut_off(stores, redis).await;
+    }
+
+    /// Sets other passwords in the stores, as an operator does.
+    async fn set_passwords(&self, stores: &Stores, redis: &[String]) {
         let pool = stores.pool();
         for at in 0..ROLES.len() {
             let (user, _, _) = parts(&self.database[at]);
@@ -96,8 +103,6 @@ impl Files {
                 .await;
             }
         }
-        self.write_new();
-        self.cut_off(stores, redis).await;
     }
 
     /// Writes URLs with the new password.
@@ -224,7 +229,7 @@ async fn programs_log_in_with_the_passwords_that_their_files_have_by_now() {
     for program in [server, worker] {
         let said = program.output();
         assert!(
-            said.contains("another one stands in the file of its URL"),
+            said.contains("another login stands in the file of a store's URL"),
             "{said}"
         );
         assert!(!said.contains("n3w") && !said.contains(SECRET), "{said}");
@@ -291,7 +296,7 @@ async fn a_wrong_file_is_not_used_until_it_is_right_and_another_user_is() {
     let tally = Tally::start_at(stores, |role, _| files.urls(role), |_| {}).await;
     let item = tally.item("x").await;
     until_exact_again(&tally, item).await;
-    files.change_passwords(&tally.stores, &redis).await;
+    files.set_passwords(&tally.stores, &redis).await;
     // Half written, of another database, empty: nothing of it is used, and the programs go on asking.
     for text in ["postgres://", "postgres://u:p@elsewhere/tally", ""] {
         for at in 0..ROLES.len() {
@@ -333,5 +338,87 @@ async fn a_wrong_file_is_not_used_until_it_is_right_and_another_user_is() {
         );
     }
     files.cut_off(&tally.stores, &redis).await;
+    until_exact_again(&tally, item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_may_be_written_before_the_stores_know_the_passwords() {
+    let stores = Stores::start().await;
+    let files = Files::new(
+        stores.folder(),
+        |role| stores.login_url(role),
+        |role| stores.redis_login_url(role),
+    );
+    let redis = [stores.redis_url()];
+    let tally = Tally::start_at(stores, |role, _| files.urls(role), |_| {}).await;
+    let item = tally.item("x").await;
+    until_exact_again(&tally, item).await;
+    files.write_new();
+    for _ in 0..3 {
+        // What is refused for another reason is no reason to stay with the new one.
+        let pool = tally.stores.pool();
+        for url in &files.database {
+            let limited = format!("alter role \"{}\" connection limit 0", parts(url).0);
+            sqlx::raw_sql(&limited)
+                .execute(&pool)
+                .await
+                .expect("Postgres answers");
+        }
+        files.cut_off(&tally.stores, &redis).await;
+        eventually("no vote is stored", async || {
+            let path = format!("/v1/items/{item}/votes");
+            let (status, _) = tally.post(&path, &json!({ "value": 1 })).await;
+            (status == StatusCode::SERVICE_UNAVAILABLE).then_some(())
+        })
+        .await;
+        for url in &files.database {
+            let unlimited = format!("alter role \"{}\" connection limit -1", parts(url).0);
+            sqlx::raw_sql(&unlimited)
+                .execute(&pool)
+                .await
+                .expect("Postgres answers");
+        }
+        until_exact_again(&tally, item).await;
+    }
+    files.set_passwords(&tally.stores, &redis).await;
+    files.cut_off(&tally.stores, &redis).await;
+    until_exact_again(&tally, item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_without_rights_is_left_once_the_file_has_another_one() {
+    let stores = Stores::start().await;
+    let files = Files::new(
+        stores.folder(),
+        |role| stores.login_url(role),
+        |role| stores.redis_login_url(role),
+    );
+    let redis = [stores.redis_url()];
+    let tally = Tally::start_at(stores, |role, _| files.urls(role), |_| {}).await;
+    let item = tally.item("x").await;
+    until_exact_again(&tally, item).await;
+    let pool = tally.stores.pool();
+    let statement = format!("create role powerless login password '{NEW}'");
+    sqlx::raw_sql(&statement)
+        .execute(&pool)
+        .await
+        .expect("Postgres answers");
+    for at in 0..ROLES.len() {
+        files.write(
+            "database",
+            at,
+            &with_login(&files.database[at], "powerless", NEW_IN_URL),
+        );
+    }
+    eventually("no vote is stored", async || {
+        files.cut_off(&tally.stores, &redis).await;
+        let path = format!("/v1/items/{item}/votes");
+        let (status, _) = tally.post(&path, &json!({ "value": 1 })).await;
+        (status == StatusCode::SERVICE_UNAVAILABLE).then_some(())
+    })
+    .await;
+    for at in 0..ROLES.len() {
+        files.write("database", at, &files.database[at]);
+    }
     until_exact_again(&tally, item).await;
 }

@@ -132,6 +132,9 @@ async fn migrate_leaves_a_database_of_a_newer_version_as_it_is() {
     let before = (picture(&pool).await, super::functions(&pool).await);
     let owner = OwnerLedger::new(&stores.database_url, "test").expect("a URL");
     let refused = owner.migrate().await.expect_err("it is newer").to_string();
-    assert!(refused.contains("9999"), "{refused}");
+    assert!(
+        refused.contains("a newer version of Tally") && refused.contains("9999"),
+        "{refused}"
+    );
     assert_eq!((picture(&pool).await, super::functions(&pool).await), before);
 }
