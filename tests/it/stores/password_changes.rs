@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use redis::Value;
 use reqwest::StatusCode;
-use serde_json::json;
+use serde_json::{Value, json};
+use sqlx::PgPool;
 use tally::app::StoreUrls;
 use tally::domain::ItemId;
 use tally::ledger::Role;
@@ -59,6 +59,12 @@ impl Files {
         files
     }
 
+    /// The same for stores to which their own URLs lead.
+    fn of(stores: &Stores) -> Self {
+        let (database, redis) = (|role| stores.login_url(role), |role| stores.redis_login_url(role));
+        Self::new(stores.folder(), database, redis)
+    }
+
     fn path(&self, store: &str, at: usize) -> PathBuf {
         self.folder.join(format!("{store}-url-{at}"))
     }
@@ -90,10 +96,7 @@ impl Files {
         for at in 0..ROLES.len() {
             let (user, _, _) = parts(&self.database[at]);
             let statement = format!("alter role \"{user}\" password '{NEW}'");
-            sqlx::raw_sql(&statement)
-                .execute(&pool)
-                .await
-                .expect("Postgres answers");
+            execute(&pool, &statement).await;
             let (user, old, _) = parts(&self.redis[at]);
             for node in redis {
                 send(
@@ -114,6 +117,15 @@ impl Files {
         }
     }
 
+    /// Lets each of these logins have so many connections; -1: any number.
+    async fn limit_connections(&self, stores: &Stores, limit: i32) {
+        let pool = stores.pool();
+        for url in &self.database {
+            let statement = format!("alter role \"{}\" connection limit {limit}", parts(url).0);
+            execute(&pool, &statement).await;
+        }
+    }
+
     /// Ends all connections of these logins.
     async fn cut_off(&self, stores: &Stores, redis: &[String]) {
         let users = self.database.each_ref().map(|url| parts(url).0.to_owned());
@@ -131,18 +143,48 @@ impl Files {
     }
 }
 
+async fn execute(pool: &PgPool, statement: &str) {
+    sqlx::raw_sql(statement)
+        .execute(pool)
+        .await
+        .expect("Postgres answers");
+}
+
 async fn send(url: &str, words: &[&str]) {
     let mut connection = redis_connection(url).await.expect("it answers");
     let mut command = redis::cmd(words[0]);
     command.arg(&words[1..]);
-    let _: Value = command.query_async(&mut connection).await.expect("it is done");
+    let _: redis::Value = command.query_async(&mut connection).await.expect("it is done");
+}
+
+/// A Tally whose URLs stand in these files, with an item that has votes.
+async fn started(stores: Stores, files: &Files) -> (Tally, ItemId) {
+    let tally = Tally::start_at(stores, |role, _| files.urls(role), |_| {}).await;
+    let item = tally.item("x").await;
+    until_exact_again(&tally, item).await;
+    (tally, item)
+}
+
+/// Casts a vote.
+async fn vote(tally: &Tally, item: ItemId) -> (StatusCode, Value) {
+    let path = format!("/v1/items/{item}/votes");
+    tally.post(&path, &json!({ "value": 1 })).await
+}
+
+/// Ends all connections of these files' first logins, and votes until no vote is stored.
+async fn until_refused(files: &Files, tally: &Tally, item: ItemId, redis: &[String]) {
+    files.cut_off(&tally.stores, redis).await;
+    eventually("no vote is stored", async || {
+        let (status, _) = vote(tally, item).await;
+        (status == StatusCode::SERVICE_UNAVAILABLE).then_some(())
+    })
+    .await;
 }
 
 /// Votes, flushes and reads until live and saved counts are those of the ledger.
 async fn until_exact_again(tally: &Tally, item: ItemId) {
     eventually("a vote is counted", async || {
-        let path = format!("/v1/items/{item}/votes");
-        let (status, answer) = tally.post(&path, &json!({ "value": 1 })).await;
+        let (status, answer) = vote(tally, item).await;
         (status == StatusCode::CREATED && answer["vote_count"].is_i64()).then_some(())
     })
     .await;
@@ -153,8 +195,7 @@ async fn until_exact_again(tally: &Tally, item: ItemId) {
     })
     .await;
     eventually("live and saved count are those of the ledger", async || {
-        let path = format!("/v1/items/{item}/votes");
-        let (_, answer) = tally.post(&path, &json!({ "value": 1 })).await;
+        let (_, answer) = vote(tally, item).await;
         worker.flush().await.ok()?;
         let votes = tally.ledger_sum(item).await;
         (answer["vote_count"] == votes && tally.saved_count(item).await == votes).then_some(())
@@ -176,11 +217,7 @@ fn with_files(program: &str, files: &Files, role: Role) -> Command {
 #[tokio::test(flavor = "multi_thread")]
 async fn programs_log_in_with_the_passwords_that_their_files_have_by_now() {
     let stores = Stores::start().await;
-    let files = Files::new(
-        stores.folder(),
-        |role| stores.login_url(role),
-        |role| stores.redis_login_url(role),
-    );
+    let files = Files::of(&stores);
     let redis = [stores.redis_url()];
     let mut server = with_files(TALLY, &files, Role::Server);
     server
@@ -190,11 +227,11 @@ async fn programs_log_in_with_the_passwords_that_their_files_have_by_now() {
     let (server, base) = start_server_of(server, &stores, "server").await;
     let worker = start(with_files(SYNC_WORKER, &files, Role::Worker), &stores, "worker");
     let http = reqwest::Client::builder().no_proxy().build().expect("a client");
-    let post = async |path: &str, body: serde_json::Value| {
+    let post = async |path: &str, body: Value| {
         let request = http.post(format!("{base}{path}")).json(&body);
         let answer = request.send().await.ok()?;
         let status = answer.status();
-        let body: serde_json::Value = answer.json().await.ok()?;
+        let body: Value = answer.json().await.ok()?;
         Some((status, body))
     };
     let (_, item) = post("/v1/items", json!({ "name": "x" }))
@@ -256,9 +293,7 @@ async fn behind_sentinels_and_several_hosts_the_passwords_in_files_are_read_agai
     let nodes: Vec<String> = std::iter::once(stores.redis_url())
         .chain(watched.replicas.iter().map(|replica| replica.url()))
         .collect();
-    let tally = Tally::start_at(stores, |role, _| files.urls(role), |_| {}).await;
-    let item = tally.item("x").await;
-    until_exact_again(&tally, item).await;
+    let (tally, item) = started(stores, &files).await;
     files.change_passwords(&tally.stores, &nodes).await;
     until_exact_again(&tally, item).await;
 }
@@ -277,9 +312,7 @@ async fn in_a_redis_cluster_the_passwords_in_files_are_read_again() {
         .split(',')
         .map(|at| format!("redis://:{password}@{at}"))
         .collect();
-    let tally = Tally::start_at(stores, |role, _| files.urls(role), |_| {}).await;
-    let item = tally.item("x").await;
-    until_exact_again(&tally, item).await;
+    let (tally, item) = started(stores, &files).await;
     files.change_passwords(&tally.stores, &nodes).await;
     until_exact_again(&tally, item).await;
 }
@@ -287,15 +320,9 @@ async fn in_a_redis_cluster_the_passwords_in_files_are_read_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_file_is_not_used_until_it_is_right_and_another_user_is() {
     let stores = Stores::start().await;
-    let files = Files::new(
-        stores.folder(),
-        |role| stores.login_url(role),
-        |role| stores.redis_login_url(role),
-    );
+    let files = Files::of(&stores);
     let redis = [stores.redis_url()];
-    let tally = Tally::start_at(stores, |role, _| files.urls(role), |_| {}).await;
-    let item = tally.item("x").await;
-    until_exact_again(&tally, item).await;
+    let (tally, item) = started(stores, &files).await;
     files.set_passwords(&tally.stores, &redis).await;
     // Half written, of another database, empty: nothing of it is used, and the programs go on asking.
     for text in ["postgres://", "postgres://u:p@elsewhere/tally", ""] {
@@ -303,13 +330,7 @@ async fn a_wrong_file_is_not_used_until_it_is_right_and_another_user_is() {
             files.write("database", at, text);
             files.write("redis", at, text);
         }
-        files.cut_off(&tally.stores, &redis).await;
-        eventually("no vote is stored", async || {
-            let path = format!("/v1/items/{item}/votes");
-            let (status, _) = tally.post(&path, &json!({ "value": 1 })).await;
-            (status == StatusCode::SERVICE_UNAVAILABLE).then_some(())
-        })
-        .await;
+        until_refused(&files, &tally, item, &redis).await;
     }
     files.write_new();
     until_exact_again(&tally, item).await;
@@ -321,16 +342,10 @@ async fn a_wrong_file_is_not_used_until_it_is_right_and_another_user_is() {
             "create role {user} login password '{NEW}' in role {}",
             role.name()
         );
-        sqlx::raw_sql(&statement)
-            .execute(&pool)
-            .await
-            .expect("Postgres answers");
+        execute(&pool, &statement).await;
         let (before, _, _) = parts(&files.database[at]);
         let statement = format!("alter role \"{before}\" nologin");
-        sqlx::raw_sql(&statement)
-            .execute(&pool)
-            .await
-            .expect("Postgres answers");
+        execute(&pool, &statement).await;
         files.write(
             "database",
             at,
@@ -344,40 +359,15 @@ async fn a_wrong_file_is_not_used_until_it_is_right_and_another_user_is() {
 #[tokio::test(flavor = "multi_thread")]
 async fn files_may_be_written_before_the_stores_know_the_passwords() {
     let stores = Stores::start().await;
-    let files = Files::new(
-        stores.folder(),
-        |role| stores.login_url(role),
-        |role| stores.redis_login_url(role),
-    );
+    let files = Files::of(&stores);
     let redis = [stores.redis_url()];
-    let tally = Tally::start_at(stores, |role, _| files.urls(role), |_| {}).await;
-    let item = tally.item("x").await;
-    until_exact_again(&tally, item).await;
+    let (tally, item) = started(stores, &files).await;
     files.write_new();
     for _ in 0..3 {
         // What is refused for another reason is no reason to stay with the new one.
-        let pool = tally.stores.pool();
-        for url in &files.database {
-            let limited = format!("alter role \"{}\" connection limit 0", parts(url).0);
-            sqlx::raw_sql(&limited)
-                .execute(&pool)
-                .await
-                .expect("Postgres answers");
-        }
-        files.cut_off(&tally.stores, &redis).await;
-        eventually("no vote is stored", async || {
-            let path = format!("/v1/items/{item}/votes");
-            let (status, _) = tally.post(&path, &json!({ "value": 1 })).await;
-            (status == StatusCode::SERVICE_UNAVAILABLE).then_some(())
-        })
-        .await;
-        for url in &files.database {
-            let unlimited = format!("alter role \"{}\" connection limit -1", parts(url).0);
-            sqlx::raw_sql(&unlimited)
-                .execute(&pool)
-                .await
-                .expect("Postgres answers");
-        }
+        files.limit_connections(&tally.stores, 0).await;
+        until_refused(&files, &tally, item, &redis).await;
+        files.limit_connections(&tally.stores, -1).await;
         until_exact_again(&tally, item).await;
     }
     files.set_passwords(&tally.stores, &redis).await;
@@ -388,21 +378,12 @@ async fn files_may_be_written_before_the_stores_know_the_passwords() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_login_without_rights_is_left_once_the_file_has_another_one() {
     let stores = Stores::start().await;
-    let files = Files::new(
-        stores.folder(),
-        |role| stores.login_url(role),
-        |role| stores.redis_login_url(role),
-    );
+    let files = Files::of(&stores);
     let redis = [stores.redis_url()];
-    let tally = Tally::start_at(stores, |role, _| files.urls(role), |_| {}).await;
-    let item = tally.item("x").await;
-    until_exact_again(&tally, item).await;
+    let (tally, item) = started(stores, &files).await;
     let pool = tally.stores.pool();
     let statement = format!("create role powerless login password '{NEW}'");
-    sqlx::raw_sql(&statement)
-        .execute(&pool)
-        .await
-        .expect("Postgres answers");
+    execute(&pool, &statement).await;
     for at in 0..ROLES.len() {
         files.write(
             "database",
@@ -411,9 +392,9 @@ async fn a_login_without_rights_is_left_once_the_file_has_another_one() {
         );
     }
     eventually("no vote is stored", async || {
+        // The file is read at most once a second.
         files.cut_off(&tally.stores, &redis).await;
-        let path = format!("/v1/items/{item}/votes");
-        let (status, _) = tally.post(&path, &json!({ "value": 1 })).await;
+        let (status, _) = vote(&tally, item).await;
         (status == StatusCode::SERVICE_UNAVAILABLE).then_some(())
     })
     .await;
