@@ -22,6 +22,10 @@ use crate::{files, telemetry};
 const READ_LIMIT: Duration = Duration::from_millis(200);
 /// How long it is believed what the file had.
 const BELIEVED_FOR: Duration = Duration::from_secs(1);
+/// How long a connection is used that may be of the login from before.
+const UNSURE_LIMIT_AGE: Duration = Duration::from_secs(1);
+/// How long before it was there a connection may have taken its login. No caller waits longer for one.
+const MAKING_LIMIT: Duration = Duration::from_secs(3);
 /// When a file that took too long is read again.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
 
@@ -104,10 +108,16 @@ impl StoreUrl {
         self.file.as_ref().map_or(0, |file| file.read().number)
     }
 
-    /// Whether a connection of this age was made since the file last had another login.
-    pub fn is_login_older(&self, age: Duration) -> bool {
+    /// Whether a connection of this age may be one of the login from before the file last had another one.
+    ///
+    /// A connection that was being made meanwhile may be of either. It is used for a second, so that not each one that
+    /// is made is replaced at once.
+    pub fn may_be_of_other_login(&self, age: Duration) -> bool {
         let changed_at = self.file.as_ref().and_then(|file| file.read().changed_at);
-        changed_at.is_none_or(|at| at.elapsed() > age)
+        changed_at.is_some_and(|at| {
+            let since = at.elapsed();
+            age >= since || (age > UNSURE_LIMIT_AGE && age + MAKING_LIMIT >= since)
+        })
     }
 
     /// Reads the file again, unless that was done just now. Whoever makes a connection calls this first.
@@ -402,8 +412,26 @@ mod tests {
             Some("q"),
             "also where the start had no login"
         );
-        let ages = [Duration::ZERO, Duration::from_secs(3600)];
-        assert_eq!(ages.map(|age| url.is_login_older(age)), [true, false]);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_was_made_while_the_login_changed_is_used_for_a_second() {
+        let (_folder, path, url) = in_file("redis://u:p@h");
+        let is_left = |age: f64| url.may_be_of_other_login(Duration::from_secs_f64(age));
+        assert!(!is_left(3600.0), "the login never changed");
+        std::fs::write(&path, "redis://u:q@h").expect("written");
+        assert!(url.has_other_login(0).await);
+        assert!(is_left(3600.0) && !is_left(0.0));
+        // The ages of connections that were made before, just after, and long after the change.
+        for (changed_ago, ages, expected) in [
+            (0.5, [0.6, 0.4, 0.0], [true, false, false]),
+            (2.0, [2.1, 1.1, 0.9], [true, true, false]),
+            (60.0, [60.1, 58.0, 55.0], [true, true, false]),
+        ] {
+            let at = Instant::now() - Duration::from_secs_f64(changed_ago);
+            url.file.as_ref().expect("a file").read().changed_at = Some(at);
+            assert_eq!(ages.map(is_left), expected, "{changed_ago}");
+        }
     }
 
     #[test]

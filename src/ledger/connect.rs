@@ -6,6 +6,7 @@ use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions};
 use sqlx::{Connection, PgExecutor};
 
+use super::destination::Destination;
 use super::hosts::Hosts;
 use super::pool::Pool;
 use super::runs::Runs;
@@ -166,6 +167,9 @@ fn pool(
     let (noting, looking, fit) = (runs.cloned(), runs.cloned(), session.clone());
     let hosts = session.hosts().clone();
     let url = hosts.url().clone();
+    // Before the options of the pool: those may only be later ones.
+    let destination = (hosts.are_several() || hosts.url().is_in_file())
+        .then(|| Destination::new(hosts.clone(), options.clone()));
     let connections = of
         .acquire_timeout(ACQUIRE_LIMIT)
         .after_connect(move |connection, _| {
@@ -190,16 +194,15 @@ fn pool(
         .before_acquire(move |_, meta| {
             let is_used = looking.as_ref().is_none_or(|runs| runs.are_since(meta.age))
                 && !fit.may_have_stayed_read_only(meta.age)
-                // The login may have lacked a right.
-                && url.is_login_older(meta.age);
+                // The login from before may lack a right.
+                && !url.may_be_of_other_login(meta.age);
             Box::pin(async move { Ok(is_used) })
         })
         .connect_lazy_with(hosts.lead(&options));
     let pool = Pool::new(connections, statement_limit + ANSWER_MARGIN);
-    if hosts.are_several() || hosts.url().is_in_file() {
-        pool.that_follows(hosts, options)
-    } else {
-        pool
+    match destination {
+        Some(destination) => pool.that_leads_to(destination),
+        None => pool,
     }
 }
 

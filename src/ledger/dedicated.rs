@@ -19,6 +19,8 @@ pub(in crate::ledger) struct DedicatedConnection {
     runs: Runs,
     /// [`Runs::changes`] when the last connection was made.
     changes: u64,
+    /// The number of the login with which the last connection was made.
+    login: u64,
     /// The run of Postgres that the last connection reached.
     run: Option<PostgresRun>,
     kept: Option<PgConnection>,
@@ -32,6 +34,7 @@ impl DedicatedConnection {
             answer_limit,
             runs,
             changes: 0,
+            login: 0,
             run: None,
             kept: None,
         }
@@ -45,9 +48,15 @@ impl DedicatedConnection {
     /// The kept connection, or a fresh one, and whether it was kept. A kept connection may have
     /// failed meanwhile.
     pub async fn take(&mut self) -> Result<(PgConnection, bool), LedgerError> {
-        if let Some(connection) = self.kept.take().filter(|_| self.is_of_last_run()) {
+        // The login from before may lack a right, and then every statement fails.
+        let login = self.session.hosts().url().login_number();
+        if let Some(connection) = self.kept.take()
+            && self.is_of_last_run()
+            && self.login == login
+        {
             return Ok((connection, true));
         }
+        self.login = login;
         let mut connection = self.session.connect(&self.options).await?;
         let limit = self.answer_limit;
         let run = timeout(limit, run_of(&mut connection)).await;

@@ -127,7 +127,8 @@ impl Hosts {
         self.lead_to(self.at(), options)
     }
 
-    fn lead_to(&self, at: usize, options: &PgConnectOptions) -> PgConnectOptions {
+    /// The same with the host that has this number. Without several there is only one.
+    pub fn lead_to(&self, at: usize, options: &PgConnectOptions) -> PgConnectOptions {
         let options = self.log_in(options);
         match self.0.several.get(at) {
             Some((host, port)) => options.host(host).port(*port),
@@ -136,7 +137,7 @@ impl Hosts {
     }
 
     /// These options, with the present login.
-    pub fn log_in(&self, options: &PgConnectOptions) -> PgConnectOptions {
+    fn log_in(&self, options: &PgConnectOptions) -> PgConnectOptions {
         let options = options.clone();
         let Some(login) = self.0.url.new_login() else {
             return options;

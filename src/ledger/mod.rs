@@ -9,6 +9,7 @@
 mod archives;
 mod connect;
 mod dedicated;
+mod destination;
 mod error;
 mod events;
 mod exact_counts;

@@ -8,23 +8,21 @@
 
 use std::io;
 use std::ops::{Deref, DerefMut};
-use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt, TryStreamExt};
 use sqlx::pool::PoolConnection;
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgQueryResult, PgRow, PgStatement, PgTypeInfo};
+use sqlx::postgres::{PgConnection, PgPool, PgQueryResult, PgRow, PgStatement, PgTypeInfo};
 use sqlx::{Describe, Either, Execute, Executor, Postgres, Row as _};
 use tokio::runtime::Handle;
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
+use super::destination::Destination;
 use super::error::OtherRun;
-use super::hosts::{Hosts, PATIENCE, no_primary};
 use super::lost_waits::end_old_waits;
 use super::runs::run_of;
 use super::safe_commit::{commit_is_safe, listening, until_safe};
@@ -60,18 +58,7 @@ pub(in crate::ledger) struct Pool {
     /// Only connections to this run of Postgres are used. `None`: to any.
     only_in: Option<PostgresRun>,
     /// `None`: the URL has one host, and stands in no file.
-    follows: Option<Arc<Follows>>,
-}
-
-/// The hosts of which a pool uses the primary, with the present login.
-struct Follows {
-    hosts: Hosts,
-    /// How to connect to any of them.
-    options: PgConnectOptions,
-    /// The host to which new connections lead.
-    at: AtomicUsize,
-    /// The number of the login that they use.
-    login: AtomicU64,
+    destination: Option<Arc<Destination>>,
 }
 
 impl Pool {
@@ -81,23 +68,14 @@ impl Pool {
             connections,
             answer_limit,
             only_in: None,
-            follows: None,
+            destination: None,
         }
     }
 
-    /// The same pool, whose connections are made with these options and the present login to the host that takes
-    /// writes.
-    pub fn that_follows(self, hosts: Hosts, options: PgConnectOptions) -> Self {
-        let at = AtomicUsize::new(hosts.at());
-        let login = AtomicU64::new(hosts.url().login_number());
-        let follows = Follows {
-            hosts,
-            options,
-            at,
-            login,
-        };
+    /// The same pool, whose connections lead to this destination.
+    pub fn that_leads_to(self, destination: Destination) -> Self {
         Self {
-            follows: Some(Arc::new(follows)),
+            destination: Some(Arc::new(destination)),
             ..self
         }
     }
@@ -122,13 +100,8 @@ impl Pool {
 
     /// The connections without the limit: for migrations, which an operator watches.
     pub async fn unlimited(&self) -> &PgPool {
-        if let Some(follows) = self
-            .follows
-            .as_ref()
-            .filter(|follows| follows.hosts.are_several())
-        {
-            follows.hosts.look(&follows.options).await;
-            follows.lead(&self.connections);
+        if let Some(destination) = &self.destination {
+            destination.find(&self.connections).await;
         }
         &self.connections
     }
@@ -153,52 +126,10 @@ impl Pool {
     }
 
     async fn connection(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
-        let Some(follows) = &self.follows else {
-            return self.connections.acquire().await;
-        };
-        follows.hosts.url().refresh().await;
-        let login = follows.hosts.url().login_number();
-        let connection = match follows.hosts.are_several() {
-            // In a box: it stands deep in the futures of all programs.
-            true => Box::pin(self.connection_to_primary(follows)).await,
-            false => {
-                follows.lead(&self.connections);
-                self.connections.acquire().await
-            }
-        };
-        match connection {
-            Err(error) if follows.hosts.has_other_login(login, &error).await => {
-                follows.lead(&self.connections);
-                self.connections.acquire().await
-            }
-            connection => connection,
+        match &self.destination {
+            Some(destination) => destination.acquire(&self.connections).await,
+            None => self.connections.acquire().await,
         }
-    }
-
-    async fn connection_to_primary(
-        &self,
-        follows: &Follows,
-    ) -> Result<PoolConnection<Postgres>, sqlx::Error> {
-        if !follows.hosts.were_asked() {
-            follows.hosts.look(&follows.options).await;
-        }
-        follows.lead(&self.connections);
-        let mut acquiring = pin!(self.connections.acquire());
-        let first = timeout(PATIENCE, &mut acquiring).await;
-        if let Ok(Ok(connection)) = first {
-            return Ok(connection);
-        }
-        follows.hosts.look(&follows.options).await;
-        follows.lead(&self.connections);
-        let acquired = match first {
-            Ok(_) => self.connections.acquire().await,
-            // sqlx reads the options again at each try.
-            Err(_) => acquiring.await,
-        };
-        acquired.map_err(|error| match error {
-            sqlx::Error::PoolTimedOut if !follows.hosts.have_primary() => no_primary(),
-            error => error,
-        })
     }
 
     /// Begins a transaction.
@@ -241,27 +172,6 @@ impl Pool {
     /// Closes all connections. If that takes too long, they stay until the process ends.
     pub async fn close(&self) {
         let _ = timeout(CLOSE_LIMIT, self.connections.close()).await;
-    }
-}
-
-/// sqlx's options would show their password.
-impl std::fmt::Debug for Follows {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Follows")
-            .field("hosts", &self.hosts)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Follows {
-    /// Has new connections made to the host that took writes last, with the present login.
-    fn lead(&self, connections: &PgPool) {
-        let (at, login) = (self.hosts.at(), self.hosts.url().login_number());
-        let is_led = self.at.swap(at, Ordering::Relaxed) == at;
-        let is_logged_in = self.login.swap(login, Ordering::Relaxed) == login;
-        if !is_led || !is_logged_in {
-            connections.set_connect_options(self.hosts.lead(&self.options));
-        }
     }
 }
 

@@ -120,7 +120,7 @@ impl SessionSetup {
             if self.hosts.are_several() {
                 self.connect_to_primary(options).await
             } else {
-                self.connect_to(&self.hosts.lead(options)).await
+                self.connect_to(self.hosts.at(), options).await
             }
         });
         timeout(limit, connecting)
@@ -128,12 +128,12 @@ impl SessionSetup {
             .unwrap_or(Err(LedgerError::Timeout(limit)))
     }
 
-    async fn connect_to(&self, options: &PgConnectOptions) -> Result<PgConnection, LedgerError> {
+    /// Connects to the host with this number.
+    async fn connect_to(&self, at: usize, options: &PgConnectOptions) -> Result<PgConnection, LedgerError> {
         let login = self.hosts.url().login_number();
-        let options = &self.hosts.log_in(options);
-        let connected = match PgConnection::connect_with(options).await {
+        let connected = match PgConnection::connect_with(&self.hosts.lead_to(at, options)).await {
             Err(error) if self.hosts.has_other_login(login, &error).await => {
-                PgConnection::connect_with(&self.hosts.log_in(options)).await
+                PgConnection::connect_with(&self.hosts.lead_to(at, options)).await
             }
             connected => connected,
         };
@@ -147,15 +147,15 @@ impl SessionSetup {
         if !self.hosts.were_asked() {
             self.hosts.look(options).await;
         }
-        let (at, led) = (self.hosts.at(), self.hosts.lead(options));
-        let mut connecting = pin!(self.connect_to(&led));
+        let at = self.hosts.at();
+        let mut connecting = pin!(self.connect_to(at, options));
         let first = timeout(PATIENCE, &mut connecting).await;
         if let Ok(Ok(connection)) = first {
             return Ok(connection);
         }
         self.hosts.look(options).await;
         if self.hosts.at() != at {
-            return self.connect_to(&self.hosts.lead(options)).await;
+            return self.connect_to(self.hosts.at(), options).await;
         }
         match first {
             Ok(failed) => failed,

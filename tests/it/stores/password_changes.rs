@@ -1,21 +1,22 @@
 //! Passwords of the stores that change while programs run: what stands in a file is read again.
 
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use sqlx::PgPool;
 use tally::app::StoreUrls;
 use tally::domain::ItemId;
-use tally::ledger::Role;
+use tally::ledger::{Role, ServerLedger};
 use tally::store_url::StoreUrl;
 use testkit::stores::{SECRET, redis_connection};
 use tokio::process::Command;
 
 use crate::helpers::eventually;
 use crate::helpers::programs::{SYNC_WORKER, TALLY, command, start, start_server_of, stop};
-use crate::helpers::stores::Stores;
-use crate::helpers::tally::Tally;
+use crate::helpers::stores::{Stores, blocker, until_blocked};
+use crate::helpers::tally::{Tally, made_item, server_ledger, vote as new_vote};
 
 /// The logins of both programs, and of a server's operator.
 const ROLES: [Role; 3] = [Role::Server, Role::Worker, Role::Operator];
@@ -402,4 +403,70 @@ async fn a_login_without_rights_is_left_once_the_file_has_another_one() {
         files.write("database", at, &files.database[at]);
     }
     until_exact_again(&tally, item).await;
+}
+
+/// The ledger of a server whose URL stands in a file, with that file.
+fn ledger_of(stores: &Stores, url: &str) -> (ServerLedger, StoreUrl, PathBuf) {
+    let path = stores.folder().join("ledger-url");
+    std::fs::write(&path, url).expect("written");
+    let url = StoreUrl::in_file(url, &path);
+    let ledger = ServerLedger::new(&url, "test").expect("a ledger");
+    (ledger, url, path)
+}
+
+#[tokio::test]
+async fn a_reader_leaves_its_connection_once_the_file_has_another_login() {
+    let stores = Stores::start().await;
+    let item = made_item(&server_ledger(&stores.database_url), "x").await;
+    let statement = format!("create role powerless login password '{NEW}'");
+    execute(&stores.pool(), &statement).await;
+    let good = stores.login_url(Role::Server);
+    let powerless = with_login(&good, "powerless", NEW_IN_URL);
+    let (ledger, url, path) = ledger_of(&stores, &powerless);
+    let failed = ledger.exact_counts(&[item]).await.expect_err("it may not read");
+    assert!(failed.is_denied(), "{failed}");
+    std::fs::write(&path, &good).expect("written");
+    assert!(url.has_other_login(0).await);
+    let counts = ledger.exact_counts(&[item]).await.expect("it may read");
+    assert_eq!(counts[0].count.net, 0);
+}
+
+#[tokio::test]
+async fn a_writer_stores_votes_though_a_connection_of_the_login_from_before_hangs() {
+    let stores = Stores::start().await;
+    let item = made_item(&server_ledger(&stores.database_url), "x").await;
+    let pool = stores.pool();
+    let statement = format!(
+        "create role second login password '{NEW}' in role {}",
+        Role::Server.name()
+    );
+    execute(&pool, &statement).await;
+    let first = stores.login_url(Role::Server);
+    let (ledger, url, path) = ledger_of(&stores, &first);
+    let mut writer = ledger.writer();
+    let lock = blocker(&pool, "lock table vote in access exclusive mode").await;
+    let given_up = [new_vote(item, Some("a"))];
+    tokio::select! {
+        ended = writer.insert(&given_up, &[]) => panic!("the table is locked: {ended:?}"),
+        () = until_blocked(&pool, "") => {}
+    }
+    std::fs::write(&path, with_login(&first, "second", NEW_IN_URL)).expect("written");
+    assert!(url.has_other_login(0).await);
+    let of_second = [new_vote(item, Some("b"))];
+    let is_waiting = async || {
+        let waiting: i64 = sqlx::query_scalar(
+            "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and usename = 'second'",
+        )
+        .fetch_one(&pool)
+        .await
+        .ok()?;
+        (waiting == 1).then_some(())
+    };
+    let mut storing = pin!(writer.insert(&of_second, &[]));
+    tokio::select! {
+        ended = &mut storing => panic!("the table is locked: {ended:?}"),
+        () = eventually("the second login waits for the lock", is_waiting) => {}
+    }
+    lock.rollback().await.expect("Postgres answers");
+    storing.await.expect("the vote is stored");
 }
