@@ -64,7 +64,8 @@ impl ProgressNotes {
     ///
     /// The ids are read first: a batch that begins later draws higher ones. A batch under way may
     /// have lower ids, so it has to end. Then its votes are counted, or their items are suspect, so
-    /// there must be no suspects either.
+    /// there must be no suspects either. They must be counted where the workers' counts are, too: this program may
+    /// not have heard yet that another Redis was promoted, and may end before it does.
     pub async fn note(&mut self) -> Result<(), LedgerError> {
         let last = self.ledger.last_vote_id().await?;
         if last == self.noted {
@@ -73,12 +74,20 @@ impl ProgressNotes {
         if !self.batches_have_ended().await || self.live_counts.suspect_total() > 0 {
             return Ok(());
         }
-        match self.looks_elsewhere().await? {
-            0 => {}
-            // A worker may be entering an epoch just now, or these votes were left to recovery a moment ago.
-            looks if looks < ELSEWHERE_LOOKS => return Ok(()),
-            _ if self.left_at.is_some_and(|at| at.elapsed() < LEAVE_EVERY) => return Ok(()),
-            _ => {
+        match self.place().await? {
+            Place::Here => self.elsewhere_looks = 0,
+            Place::Unknown => {
+                self.elsewhere_looks = 0;
+                return Ok(());
+            }
+            Place::Elsewhere => {
+                self.elsewhere_looks += 1;
+                // A worker may be entering an epoch just now, or these votes were left to recovery a moment ago.
+                if self.elsewhere_looks < ELSEWHERE_LOOKS
+                    || self.left_at.is_some_and(|at| at.elapsed() < LEAVE_EVERY)
+                {
+                    return Ok(());
+                }
                 let error = "set REDIS_URL to that of the workers, and restart";
                 trouble!(error, %error; "the workers count in another Redis: they rebuild the counts of this program's votes");
                 self.left_at = Some(Instant::now());
@@ -105,20 +114,19 @@ impl ProgressNotes {
         Ok(())
     }
 
-    /// How often in a row it looks as if workers counted in another Redis than this program: the counts there lack its
-    /// votes.
-    async fn looks_elsewhere(&mut self) -> Result<u32, LedgerError> {
-        let (entry, are_of_another) = self.ledger.last_entry(self.live_counts.bucket_count()).await?;
-        let mut is_elsewhere = match entry {
-            None => are_of_another,
+    /// Whether the workers' counts are where this program counts. Where they are elsewhere, counts there lack its votes.
+    async fn place(&self) -> Result<Place, LedgerError> {
+        let (entries, are_of_another) = self.ledger.last_entries(self.live_counts.bucket_count()).await?;
+        let place = if entries.is_empty() && are_of_another {
+            Place::Elsewhere
+        } else {
             // A Redis that does not answer says nothing.
-            Some(entry) => matches!(self.live_counts.place(&entry).await, Ok(Place::Elsewhere)),
+            self.live_counts.place(&entries).await.unwrap_or(Place::Unknown)
         };
-        if is_elsewhere {
-            is_elsewhere = self.ledger.has_workers().await.unwrap_or(false);
+        if place == Place::Elsewhere && !self.ledger.has_workers().await.unwrap_or(false) {
+            return Ok(Place::Unknown);
         }
-        self.elsewhere_looks = if is_elsewhere { self.elsewhere_looks + 1 } else { 0 };
-        Ok(self.elsewhere_looks)
+        Ok(place)
     }
 
     /// Waits until the batches under way have ended. Returns false when that takes too long.

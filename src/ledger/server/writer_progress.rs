@@ -195,17 +195,20 @@ impl ServerLedger {
         end_connections(&self.database.pool, names).await
     }
 
-    /// The last entry of the first bucket into an epoch, where Redis has so many buckets; and whether there are entries of
-    /// a Redis with another number of them.
-    pub async fn last_entry(&self, bucket_count: i16) -> Result<(Option<String>, bool), LedgerError> {
-        let row = sqlx::query!(
-            r#"select (select entry from epoch_entry where bucket_count = $1 and bucket = 0) as entry,
-                      exists (select from epoch_entry where bucket_count <> $1) as "are_of_another!""#,
-            bucket_count
-        )
-        .fetch_one(&self.database.pool)
-        .await?;
-        Ok((row.entry, row.are_of_another))
+    /// The last entries into an epoch of the buckets of a Redis that has so many, each with the bucket's place; and
+    /// whether there are entries of a Redis with another number of them.
+    pub async fn last_entries(&self, bucket_count: i16) -> Result<(Vec<(i16, String)>, bool), LedgerError> {
+        let rows = sqlx::query!("select bucket_count, bucket, entry from epoch_entry")
+            .fetch_all(&self.database.pool)
+            .await?;
+        let all = rows.len();
+        let entries: Vec<_> = rows
+            .into_iter()
+            .filter(|row| row.bucket_count == bucket_count)
+            .map(|row| (row.bucket, row.entry))
+            .collect();
+        let are_of_another = entries.len() < all;
+        Ok((entries, are_of_another))
     }
 
     /// Whether workers are alive. Without them, their last entry may be an old one.

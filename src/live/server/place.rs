@@ -10,7 +10,7 @@ pub enum Place {
     Here,
     /// A worker has entered another Redis since, or later data of this one.
     Elsewhere,
-    /// This Redis has lost its data, no worker has come to it yet, or one is entering an epoch.
+    /// This Redis has lost its data, no worker has come to it yet, or one is entering an epoch elsewhere.
     Unknown,
 }
 
@@ -20,29 +20,42 @@ impl LiveCounts {
         self.redis().bucket_count()
     }
 
-    /// Where the counts are, if this is the last entry of the first bucket into an epoch that workers have noted in
-    /// Postgres: see `sync::epoch`.
+    /// Where the counts are, if these are the last entries of buckets (by their place) into an epoch that workers have
+    /// noted in Postgres: see `sync::epoch`. Elsewhere, if those of one bucket are.
     ///
     /// # Errors
     /// When Redis is unavailable.
-    pub async fn place(&self, entry: &str) -> Result<Place, LiveError> {
-        let (redis, bucket) = (self.redis(), Bucket::FIRST);
-        let mut connection = redis.get(bucket).await?;
-        let known: Option<String> = redis::cmd("GET")
-            .arg(redis.keys().epoch(bucket))
-            .query_async(&mut connection)
-            .await?;
-        if known.as_deref() == Some(entry) {
-            return Ok(Place::Here);
+    pub async fn place(&self, entries: &[(i16, String)]) -> Result<Place, LiveError> {
+        let mut place = Place::Here;
+        for bucket in self.redis().buckets() {
+            let Some((_, entry)) = entries.iter().find(|(of, _)| *of == bucket.place()) else {
+                continue;
+            };
+            match self.place_of(bucket, entry).await? {
+                Place::Here => {}
+                Place::Elsewhere => return Ok(Place::Elsewhere),
+                Place::Unknown => place = Place::Unknown,
+            }
         }
-        if entry.starts_with(&redis.keys().entering(bucket, "")) {
-            // A worker is entering an epoch, here or elsewhere, or has given that up.
-            return Ok(Place::Unknown);
-        }
-        Ok(if known.is_some() {
-            Place::Elsewhere
+        Ok(place)
+    }
+
+    async fn place_of(&self, bucket: Bucket, entry: &str) -> Result<Place, LiveError> {
+        let redis = self.redis();
+        // While a worker is entering an epoch, the mark that it made in its Redis.
+        let is_mark = entry.starts_with(&redis.keys().entering(bucket, ""));
+        let key = if is_mark {
+            entry.to_owned()
         } else {
-            Place::Unknown
+            redis.keys().epoch(bucket)
+        };
+        let mut connection = redis.get(bucket).await?;
+        let found: Option<String> = redis::cmd("GET").arg(key).query_async(&mut connection).await?;
+        Ok(match found {
+            Some(_) if is_mark => Place::Here,
+            Some(known) if known == entry => Place::Here,
+            Some(_) => Place::Elsewhere,
+            None => Place::Unknown,
         })
     }
 }

@@ -3,10 +3,12 @@
 use std::time::Duration;
 use tally::domain::VoteSource;
 
+use redis::AsyncCommands;
 use sqlx::Connection;
 use tally::ledger::Pacing;
 use tally::sync::Repair;
 use tally::votes::ProgressNotes;
+use testkit::stores::redis_connection;
 use tokio::time::Instant;
 
 use super::{command, writer_that_counts_not};
@@ -251,6 +253,64 @@ async fn a_server_says_that_its_votes_are_counted_only_when_none_is_in_hand_or_s
     draw_ids().await;
     progress.note().await.expect("Postgres answers");
     assert_eq!(least_counted().await, counted, "an item is suspect");
+}
+
+/// A server may not have heard yet that the counts are in another Redis, and may end before it does.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_says_that_its_votes_are_counted_only_while_the_counts_are_in_its_redis() {
+    const MARK: &str = "tally:entering:x";
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    let live_counts = connected(live_counts(&tally)).await;
+    let queue = vote_queue(&tally, &live_counts);
+    let mut progress = ProgressNotes::new(tally.server_ledger.clone(), live_counts.clone());
+    let mut redis = redis_connection(&tally.stores.redis_url())
+        .await
+        .expect("Redis answers");
+    // Returns whether a vote is noted as counted.
+    let mut votes = 0;
+    let mut is_noted = async || {
+        votes += 1;
+        queue
+            .cast(vote(item, None), VoteSource::default())
+            .await
+            .expect("a vote");
+        progress.note().await.expect("Postgres answers");
+        let counted: i64 = sqlx::query_scalar("select max(counted_vote_id) from writer_connection")
+            .fetch_one(&tally.pool)
+            .await
+            .expect("Postgres answers");
+        counted == votes
+    };
+    let note_entry = async |entry: &str| {
+        sqlx::query("update epoch_entry set entry = $1")
+            .bind(entry)
+            .execute(&tally.pool)
+            .await
+            .expect("the owner may");
+    };
+    assert!(is_noted().await, "no worker has come yet");
+    let worker = tally.worker();
+    worker.enter_epoch().await.expect("the stores answer");
+    assert!(is_noted().await);
+    let entry: String = sqlx::query_scalar("select entry from epoch_entry")
+        .fetch_one(&tally.pool)
+        .await
+        .expect("an entry");
+    note_entry(MARK).await;
+    assert!(!is_noted().await, "a worker is entering another Redis");
+    let _: () = redis.set(MARK, "").await.expect("it is set");
+    assert!(is_noted().await, "a worker is entering this one");
+    note_entry("x:5:another").await;
+    for _ in 0..3 {
+        assert!(!is_noted().await, "workers were in another Redis");
+    }
+    note_entry(&entry).await;
+    assert!(is_noted().await);
+    let _: () = redis.del("tally:epoch").await.expect("it is removed");
+    assert!(!is_noted().await, "this one has lost its data");
+    worker.enter_epoch().await.expect("the stores answer");
+    assert!(is_noted().await);
 }
 
 /// The server no longer knows which counts are wrong, but it knows since when.

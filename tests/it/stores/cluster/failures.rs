@@ -349,3 +349,31 @@ async fn while_a_node_is_full_the_epochs_of_the_others_are_entered_and_their_cou
     clustered.until_counted().await;
     clustered.assert_exact().await;
 }
+
+/// One of its buckets is on a node that was replaced, and the server has not heard of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn votes_of_a_server_that_counts_in_a_replaced_node_are_left_to_recovery() {
+    let mut clustered = Clustered::start().await;
+    clustered.enter_epoch().await;
+    let pool = clustered.tally.pool.clone();
+    // This test's worker sends no heartbeats.
+    sqlx::raw_sql(
+        "insert into worker (name, started_at, seen_at) values ('x', now(), now() + interval '1 hour');
+         update epoch_entry set entry = 'x:5:another' where bucket = 7",
+    )
+    .execute(&pool)
+    .await
+    .expect("the owner may");
+    eventually("its connections are given up", async || {
+        clustered.add_to_all().await;
+        let given_up: i64 = sqlx::query_scalar(
+            "select count(*) from writer_connection
+             where name not in (select application_name from pg_stat_activity)",
+        )
+        .fetch_one(&pool)
+        .await
+        .ok()?;
+        (given_up > 0).then_some(())
+    })
+    .await;
+}
