@@ -204,7 +204,7 @@ grant select (id, cell) on identity to tally_report;
 grant select (vote_id, vote_total, reached_at) on watermark to tally_report;
 grant select (reached_at, saved_vote_id) on watermark to tally_operator;
 
--- The views of migrations/report.sql have the owner's rights. They are in the schema that shows this Tally's items.
+-- The views of migrations/report/ have the owner's rights. They are in the schema that shows this Tally's items.
 do $$
 declare
     shown name;

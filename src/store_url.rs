@@ -24,7 +24,7 @@ const READ_LIMIT: Duration = Duration::from_millis(200);
 const BELIEVED_FOR: Duration = Duration::from_secs(1);
 /// How long a connection is used that may be of the login from before.
 const UNSURE_LIMIT_AGE: Duration = Duration::from_secs(1);
-/// How long before it was there a connection may have taken its login. No caller waits longer for one.
+/// How long making a connection may take, from when it takes its login. No caller waits longer for one.
 const MAKING_LIMIT: Duration = Duration::from_secs(3);
 /// When a file that took too long is read again.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);

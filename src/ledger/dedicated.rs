@@ -48,7 +48,7 @@ impl DedicatedConnection {
     /// The kept connection, or a fresh one, and whether it was kept. A kept connection may have
     /// failed meanwhile.
     pub async fn take(&mut self) -> Result<(PgConnection, bool), LedgerError> {
-        // The login from before may lack a right, and then every statement fails.
+        // The login from before may lack a right, and then every statement over it fails.
         let login = self.session.hosts().url().login_number();
         if let Some(connection) = self.kept.take()
             && self.is_of_last_run()

@@ -34,12 +34,14 @@ impl Destination {
         Self { hosts, options, led }
     }
 
-    /// Looks which of several hosts takes writes. New connections lead there.
+    /// Looks which of several hosts takes writes. New connections lead there, with the login that stands in the file by
+    /// now.
     pub async fn find(&self, pool: &PgPool) {
+        self.hosts.url().refresh().await;
         if self.hosts.are_several() {
             self.hosts.look(&self.options).await;
-            self.lead(pool);
         }
+        self.lead(pool);
     }
 
     /// A connection of the pool, a new one with the login that stands in the file by now.

@@ -24,7 +24,7 @@ const HOSTS_LIMIT: usize = 8;
 /// How long a connection to the host that took writes last may take before the others are asked, too.
 pub const PATIENCE: Duration = Duration::from_millis(300);
 /// How long each host may take to say whether it takes writes. All are asked at once.
-const LOOK_LIMIT: Duration = Duration::from_secs(1);
+pub const LOOK_LIMIT: Duration = Duration::from_secs(1);
 /// What a look has found is believed for so long.
 const BELIEVED_FOR: Duration = Duration::from_millis(500);
 const PORT: u16 = 5432;
@@ -55,10 +55,10 @@ struct Asked {
 }
 
 /// What a host says of itself.
-struct Said {
-    takes_writes: bool,
+pub struct Said {
+    pub takes_writes: bool,
     /// Each promotion begins another timeline, with a higher number.
-    timeline: u32,
+    pub timeline: u32,
 }
 
 impl Hosts {
@@ -128,7 +128,7 @@ impl Hosts {
     }
 
     /// The same with the host that has this number. Without several there is only one.
-    pub fn lead_to(&self, at: usize, options: &PgConnectOptions) -> PgConnectOptions {
+    fn lead_to(&self, at: usize, options: &PgConnectOptions) -> PgConnectOptions {
         let options = self.log_in(options);
         match self.0.several.get(at) {
             Some((host, port)) => options.host(host).port(*port),
@@ -188,12 +188,35 @@ impl Hosts {
     }
 
     async fn ask(&self, at: usize, options: &PgConnectOptions) -> Result<Said, sqlx::Error> {
+        let mut connection = self.connect(at, options).await?;
+        let said = ask(&mut connection).await?;
+        connection.close().await?;
+        Ok(said)
+    }
+
+    /// A connection to the host with this number, or to the only one. It is not set up.
+    ///
+    /// # Errors
+    /// When it does not answer, or refuses the login.
+    pub async fn connect(&self, at: usize, options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
         self.0.url.refresh().await;
         let login = self.0.url.login_number();
-        match ask(&self.lead_to(at, options)).await {
-            Err(error) if self.has_other_login(login, &error).await => ask(&self.lead_to(at, options)).await,
-            said => said,
+        match PgConnection::connect_with(&self.lead_to(at, options)).await {
+            Err(error) if self.has_other_login(login, &error).await => {
+                PgConnection::connect_with(&self.lead_to(at, options)).await
+            }
+            connected => connected,
         }
+    }
+
+    /// How many there are, of several.
+    pub fn number(&self) -> usize {
+        self.0.several.len()
+    }
+
+    /// The latest timeline of a primary that was found.
+    pub async fn timeline(&self) -> u32 {
+        self.0.asked.lock().await.timeline
     }
 
     /// Logs which hosts take writes though another one was promoted after them. `seen`: the latest timeline until now.
@@ -251,17 +274,16 @@ pub(super) fn no_primary() -> sqlx::Error {
     io::Error::new(io::ErrorKind::NotConnected, none).into()
 }
 
-async fn ask(options: &PgConnectOptions) -> Result<Said, sqlx::Error> {
-    let mut connection = PgConnection::connect_with(options).await?;
+/// Asks the host that this connection leads to.
+pub(super) async fn ask(connection: &mut PgConnection) -> Result<Said, sqlx::Error> {
     let said = sqlx::query!(
         r#"select current_setting('transaction_read_only') = 'off' as "takes_writes!",
                   case when not pg_is_in_recovery()
                       then ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int
                       else 0 end as "timeline!""#
     )
-    .fetch_one(&mut connection)
+    .fetch_one(connection)
     .await?;
-    connection.close().await?;
     Ok(Said {
         takes_writes: said.takes_writes,
         timeline: said.timeline.cast_unsigned(),

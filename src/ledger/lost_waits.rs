@@ -39,13 +39,15 @@ pub(super) async fn end_old_waits(pool: &PgPool, age: Duration) {
     }
 }
 
-/// Ends connections of this login by their names.
+/// Ends connections of this login by their names. Those of a login from before it may not end: they end with their next
+/// use.
 pub(super) async fn end_connections(
     executor: impl PgExecutor<'_>,
     names: &[String],
 ) -> Result<(), LedgerError> {
     sqlx::query_scalar!(
-        "select pg_terminate_backend(pid) from pg_stat_activity where application_name = any($1)",
+        "select pg_terminate_backend(pid) from pg_stat_activity
+         where application_name = any($1) and usename = session_user",
         names
     )
     .fetch_all(executor)

@@ -23,6 +23,7 @@ mod lost_waits;
 mod operator;
 mod owner;
 mod pool;
+mod promotions;
 mod runs;
 mod safe_commit;
 mod safe_vote_id;

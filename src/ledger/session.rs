@@ -116,7 +116,6 @@ impl SessionSetup {
     ) -> Result<PgConnection, LedgerError> {
         // In a box: it stands deep in the futures of all programs.
         let connecting = Box::pin(async {
-            self.hosts.url().refresh().await;
             if self.hosts.are_several() {
                 self.connect_to_primary(options).await
             } else {
@@ -130,13 +129,7 @@ impl SessionSetup {
 
     /// Connects to the host with this number.
     async fn connect_to(&self, at: usize, options: &PgConnectOptions) -> Result<PgConnection, LedgerError> {
-        let login = self.hosts.url().login_number();
-        let connected = match PgConnection::connect_with(&self.hosts.lead_to(at, options)).await {
-            Err(error) if self.hosts.has_other_login(login, &error).await => {
-                PgConnection::connect_with(&self.hosts.lead_to(at, options)).await
-            }
-            connected => connected,
-        };
+        let connected = self.hosts.connect(at, options).await;
         let mut connection = connected.map_err(LedgerError::of_connecting)?;
         self.set_up(&mut connection, options).await?;
         Ok(connection)

@@ -61,6 +61,7 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
     // Besides the passes, one of which may hang.
     let showing = tokio::spawn(worker.watch.clone().keep_showing());
     let looking = tokio::spawn(worker.clone().keep_looking());
+    let promotions = tokio::spawn(worker.ledger.clone().keep_finding_promotions());
     // Besides the passes, too.
     let beating = tokio::spawn(worker.clone().keep_beating(audits));
     // A task of its own: it waits for transactions that write votes.
@@ -151,6 +152,7 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
     worker.give_back_jobs().await;
     showing.abort();
     looking.abort();
+    promotions.abort();
     beating.abort();
     // After the last heartbeat.
     let _ = beating.await;

@@ -20,8 +20,13 @@ const BATCHES_EVERY: Duration = Duration::from_millis(5);
 
 /// After so many looks in a row the workers' Redis is another one.
 const ELSEWHERE_LOOKS: u32 = 2;
+/// After so long an empty Redis is none that workers are about to enter. They do that within seconds.
+const EMPTY_LIMIT: Duration = Duration::from_secs(10);
 /// How often votes are then left to crashed-writer recovery. Each batch writer takes a new connection for that.
 const LEAVE_EVERY: Duration = Duration::from_secs(1);
+
+/// The last entries of buckets, and whether there are those of another kind of Redis.
+type Entries = (Vec<(i16, String)>, bool);
 
 /// Notes how far one server's votes are counted.
 pub struct ProgressNotes {
@@ -32,6 +37,10 @@ pub struct ProgressNotes {
     /// that.
     elsewhere_looks: u32,
     left_at: Option<Instant>,
+    /// Since when Redis looks empty.
+    empty_since: Option<Instant>,
+    /// The entries into an epoch at the last note. `None`: before the first one.
+    entries: Option<Entries>,
     /// Connections that are left to crashed-writer recovery and have not ended yet.
     abandoned: Vec<String>,
 }
@@ -45,12 +54,16 @@ impl ProgressNotes {
             noted: VoteId::default(),
             elsewhere_looks: 0,
             left_at: None,
+            empty_since: None,
+            entries: None,
             abandoned: Vec::new(),
         }
     }
 
     /// Notes the progress again and again. Never ends.
     pub async fn run(&mut self) {
+        let entries = self.ledger.last_entries(self.live_counts.bucket_count()).await;
+        self.entries = self.entries.take().or(entries.ok());
         loop {
             sleep(NOTE_EVERY).await;
             if let Err(error) = self.note().await {
@@ -65,7 +78,8 @@ impl ProgressNotes {
     /// The ids are read first: a batch that begins later draws higher ones. A batch under way may
     /// have lower ids, so it has to end. Then its votes are counted, or their items are suspect, so
     /// there must be no suspects either. They must be counted where the workers' counts are, too: this program may
-    /// not have heard yet that another Redis was promoted, and may end before it does.
+    /// not have heard yet that another Redis was promoted, and may end before it does. If a worker has begun to enter an
+    /// epoch since the last note, nobody knows where the votes since then were counted: they are left to recovery.
     pub async fn note(&mut self) -> Result<(), LedgerError> {
         let last = self.ledger.last_vote_id().await?;
         if last == self.noted {
@@ -74,9 +88,16 @@ impl ProgressNotes {
         if !self.batches_have_ended().await || self.live_counts.suspect_total() > 0 {
             return Ok(());
         }
-        match self.place().await? {
-            Place::Here => self.elsewhere_looks = 0,
-            Place::Unknown => {
+        let entries = self.ledger.last_entries(self.live_counts.bucket_count()).await?;
+        match self.place(&entries).await {
+            Place::Here => {
+                self.elsewhere_looks = 0;
+                let before = self.entries.replace(entries);
+                if before.is_some_and(|before| Some(before) != self.entries) {
+                    self.abandoned.extend(self.ledger.abandon_writers());
+                }
+            }
+            Place::Unknown | Place::Empty => {
                 self.elsewhere_looks = 0;
                 return Ok(());
             }
@@ -114,19 +135,26 @@ impl ProgressNotes {
         Ok(())
     }
 
-    /// Whether the workers' counts are where this program counts. Where they are elsewhere, counts there lack its votes.
-    async fn place(&self) -> Result<Place, LedgerError> {
-        let (entries, are_of_another) = self.ledger.last_entries(self.live_counts.bucket_count()).await?;
-        let place = if entries.is_empty() && are_of_another {
+    /// Where the workers' counts are. Where they are elsewhere, counts there lack this program's votes.
+    async fn place(&mut self, (entries, are_of_another): &Entries) -> Place {
+        let mut place = if entries.is_empty() && *are_of_another {
             Place::Elsewhere
         } else {
             // A Redis that does not answer says nothing.
-            self.live_counts.place(&entries).await.unwrap_or(Place::Unknown)
+            self.live_counts.place(entries).await.unwrap_or(Place::Unknown)
         };
-        if place == Place::Elsewhere && !self.ledger.has_workers().await.unwrap_or(false) {
-            return Ok(Place::Unknown);
+        if place == Place::Empty {
+            let since = *self.empty_since.get_or_insert_with(Instant::now);
+            if since.elapsed() > EMPTY_LIMIT {
+                place = Place::Elsewhere;
+            }
+        } else {
+            self.empty_since = None;
         }
-        Ok(place)
+        if place == Place::Elsewhere && !self.ledger.has_workers().await.unwrap_or(false) {
+            return Place::Unknown;
+        }
+        place
     }
 
     /// Waits until the batches under way have ended. Returns false when that takes too long.

@@ -150,6 +150,8 @@ impl Server {
         let drain = Drain::default();
         let readiness = Readiness::new(&self.ledger, &self.redis, &live_counts, of_readiness, &drain);
         let finding = tokio::spawn(keep_finding_losses(self.ledger.clone()));
+        let promotions = tokio::spawn(self.ledger.clone().keep_finding_promotions());
+        let operator_promotions = tokio::spawn(operator.clone().keep_finding_promotions());
         let looking = tokio::spawn(readiness.clone().keep_looking());
         let sampling = status
             .clone()
@@ -246,6 +248,8 @@ impl Server {
         sampling.abort();
         looking.abort();
         finding.abort();
+        promotions.abort();
+        operator_promotions.abort();
         if let Some(keeping) = keeping_keys {
             keeping.abort();
         }

@@ -17,6 +17,7 @@ mod keyed;
 mod pair;
 mod pause;
 mod persons;
+mod program_faults;
 mod programs;
 mod quiescence;
 mod records;

@@ -1,8 +1,9 @@
-//! Two servers and two workers on stores that fail over, and votes without a pause. Nobody audits: the counts must become
-//! exact by themselves.
+//! Two servers and two workers on stores that fail over, and votes without a pause. In most rounds one of the programs fails
+//! too. Nobody audits: the counts must become exact by themselves.
 
 use std::fmt::Debug;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +19,11 @@ use testkit::load::{Load, Mix, Pace, Requests, Spread};
 use testkit::programs::{Program, command, run_well, until_ready};
 use testkit::stores::{Stores, environment, redis_connection};
 use tokio::process::Command;
+use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
 use crate::check::{self, Counts};
+use crate::program_faults::Drawn;
 use crate::programs::{SYNC_WORKER, TALLY};
 use crate::schedule::PAIR;
 use crate::voters::{Judge, Voters};
@@ -44,7 +47,13 @@ pub struct Pair {
     items: usize,
     pace: Pace,
     /// Dropping them ends them.
-    _programs: Vec<Program>,
+    programs: Arc<Programs>,
+}
+
+#[derive(Default)]
+struct Programs {
+    servers: Vec<Mutex<Program>>,
+    workers: Vec<Mutex<Program>>,
 }
 
 impl Pair {
@@ -68,13 +77,14 @@ impl Pair {
         let find = |program: &mut Command, role| {
             program.envs(environment(stores.login_url(role), redis_url(role)));
         };
-        let (mut servers, mut programs) = (Vec::new(), Vec::new());
+        let (mut servers, mut programs) = (Vec::new(), Programs::default());
         for number in 1..=PAIR {
             let listen = SocketAddr::from(([127, 0, 0, 1], free_port()?));
             let mut serve = command(TALLY);
             find(&mut serve, Role::Server);
             serve.arg("serve").env("TALLY_LISTEN", listen.to_string());
-            programs.push(Program::start(serve, folder, &format!("server-{number}"))?);
+            let server = Program::start(serve, folder, &format!("server-{number}"))?;
+            programs.servers.push(Mutex::new(server));
             servers.push(listen);
             let mut worker = command(SYNC_WORKER);
             find(&mut worker, Role::Worker);
@@ -83,7 +93,8 @@ impl Pair {
                 ("TALLY_SCAN_EVERY", "1h"),
                 ("TALLY_AUDIT_CRON", "0 0 0 1 1 *"),
             ]);
-            programs.push(Program::start(worker, folder, &format!("worker-{number}"))?);
+            let worker = Program::start(worker, folder, &format!("worker-{number}"))?;
+            programs.workers.push(Mutex::new(worker));
         }
         for server in &servers {
             until_ready(&format!("http://{server}")).await?;
@@ -92,7 +103,7 @@ impl Pair {
             servers,
             items: usize::try_from(items)?,
             pace,
-            _programs: programs,
+            programs: Arc::new(programs),
         })
     }
 
@@ -173,20 +184,27 @@ pub async fn play<B: Breakable>(mut broken: B) -> anyhow::Result<(Value, Vec<Str
     let seed = number("SEED")?.unwrap_or(0);
     let mut random = StdRng::seed_from_u64(seed);
     let rounds = usize::try_from(number_from_one("ROUNDS")?.unwrap_or(DEFAULT_ROUNDS))?;
-    let (mut acknowledged, mut failures) = (0, Vec::new());
+    // All rows of the ledger; and how many votes were acknowledged, and had no answer, in all.
+    let (mut stored, mut acknowledged, mut unanswered) = (0, 0, 0);
+    let mut failures = Vec::new();
     let (mut without_count, mut exact_after) = (Vec::new(), Vec::new());
     let mut answers_without = (0, Vec::new());
     let mut judge = Judge::default();
     for round in 1..=rounds {
         let fault = broken.draw(round, &mut random)?;
-        let name = format!("SEED={seed}, round {round}: {fault:?}");
+        let beside = Drawn::draw(&mut random)?;
+        let name = format!("SEED={seed}, round {round}: {fault:?}, {:?}", beside.fault);
         broken.prepare(round).await?;
         let load = broken.pair().load();
         let voters = broken.pair().voters(random.random())?;
         sleep(BEFORE + Duration::from_millis(random.random_range(0..500))).await;
         let began = Instant::now();
+        let programs = Arc::clone(&broken.pair().programs);
         let broken_and_mended = async {
-            broken.break_it(fault).await?;
+            tokio::try_join!(
+                broken.break_it(fault),
+                beside.play(&programs.servers, &programs.workers)
+            )?;
             broken.pair().until_counted().await?;
             let counted = began.elapsed();
             sleep(BEFORE).await;
@@ -199,8 +217,14 @@ pub async fn play<B: Breakable>(mut broken: B) -> anyhow::Result<(Value, Vec<Str
         };
         let (load, noted) = tokio::join!(load.stop(), voters.stop());
         let noted = noted.with_context(|| name.clone())?;
-        acknowledged += load.acknowledged_votes + noted.votes() as u64;
-        let refused = load.failures + load.refused + noted.refusals.len() as u64;
+        let lost_answers = load.failures + noted.unanswered.len() as u64;
+        let may_lose = if beside.fault.loses_answers() {
+            lost_answers
+        } else {
+            0
+        };
+        unanswered += may_lose;
+        let refused = load.refused + noted.refusals.len() as u64 + lost_answers - may_lose;
         if refused > 0 {
             let first = load.first_failure.as_ref().or(noted.refusals.first());
             failures.push(format!(
@@ -210,12 +234,16 @@ pub async fn play<B: Breakable>(mut broken: B) -> anyhow::Result<(Value, Vec<Str
         let forgets_from = B::forgets(fault).then_some(began.into_std());
         let impossible = judge.judge(&noted, forgets_from);
         failures.extend(impossible.into_iter().map(|found| format!("{name}: {found}")));
-        let exact = until_exact(&broken, acknowledged)
+        let of_round = load.acknowledged_votes + noted.votes() as u64;
+        acknowledged += of_round;
+        let (rows, exact) = until_exact(&broken, stored + of_round..=acknowledged + unanswered)
             .await
             .with_context(|| name.clone())?;
+        stored = rows;
         println!(
-            "{round} of {rounds}: {fault:?}, {acknowledged} votes, counts again after {:.1} s, exact after {:.1} s more; \
+            "{round} of {rounds}: {fault:?}, {:?}, {stored} votes, counts again after {:.1} s, exact after {:.1} s more; \
              {} answers without a count, the last one after {:.1} s, the longest time in a row {:.1} s",
+            beside.fault,
             counted.as_secs_f64(),
             exact.as_secs_f64(),
             answers.total,
@@ -238,7 +266,8 @@ pub async fn play<B: Breakable>(mut broken: B) -> anyhow::Result<(Value, Vec<Str
         "scenario": B::NAME,
         "seed": seed,
         "faults": rounds,
-        "acknowledged_votes": acknowledged,
+        "stored_votes": stored,
+        "votes_without_an_answer": unanswered,
         "seconds_until_counts_are_back": spread(&mut without_count),
         "answers_without_count": answers_without.0,
         "seconds_with_answers_without_count": spread(&mut answers_without.1),
@@ -275,26 +304,31 @@ impl WithoutCount {
     }
 }
 
-/// Waits until the three counts of each item agree, and there are as many votes as were acknowledged.
+/// Waits until the three counts of each item agree. Returns how many votes there are.
 ///
 /// # Errors
-/// When there are not as many votes, or the counts do not agree within a minute.
-async fn until_exact(broken: &impl Breakable, acknowledged: u64) -> anyhow::Result<Duration> {
+/// When there are fewer than were acknowledged, or more than that and those without an answer, or the counts do not agree
+/// within a minute.
+async fn until_exact(
+    broken: &impl Breakable,
+    expected: RangeInclusive<u64>,
+) -> anyhow::Result<(u64, Duration)> {
     let began = Instant::now();
     let owner = broken.stores().pool();
     loop {
         let rows: i64 = sqlx::query_scalar("select count(*) from vote")
             .fetch_one(&owner)
             .await?;
-        if u64::try_from(rows)? != acknowledged {
-            bail!("{acknowledged} votes were acknowledged, and {rows} are stored");
+        let rows = u64::try_from(rows)?;
+        if !expected.contains(&rows) {
+            bail!("{expected:?} votes must be stored, and {rows} are");
         }
         // A Redis that is demoted ends its connections.
         let counted = broken.counts().await;
         if let Ok(counts) = &counted
             && check::are_exact(counts)
         {
-            return Ok(began.elapsed());
+            return Ok((rows, began.elapsed()));
         }
         if began.elapsed() > EXACT_LIMIT {
             let counts = counted?;

@@ -32,6 +32,10 @@ pub struct Noted {
     votes: Vec<Vote>,
     /// The counts that these were answered with.
     answers: Vec<Answer>,
+    /// Votes without an answer, which may be stored.
+    pub unanswered: Vec<Vote>,
+    /// How many votes could not be sent.
+    pub unsent: u64,
     /// Other answers.
     pub refusals: Vec<String>,
 }
@@ -71,6 +75,8 @@ impl Voters {
             let one = one??;
             all.votes.extend(one.votes);
             all.answers.extend(one.answers);
+            all.unanswered.extend(one.unanswered);
+            all.unsent += one.unsent;
             all.refusals.extend(one.refusals);
         }
         Ok(all)
@@ -86,15 +92,21 @@ async fn vote(
     let http = reqwest::Client::builder().no_proxy().build()?;
     let mut noted = Noted::default();
     while !*over.borrow() {
+        sleep(BETWEEN).await;
         let item = random.random_range(items.clone());
         let server = servers[random.random_range(0..servers.len())];
         let request = http
             .post(format!("http://{server}/v1/items/{item}/votes"))
             .json(&serde_json::json!({ "value": 1 }));
         let sent = Instant::now();
-        match request.send().await {
-            Ok(answer) if answer.status() == StatusCode::CREATED => {
-                let answer: VoteAnswer = answer.json().await.context("an answer to a vote")?;
+        let answered = async {
+            let answer = request.send().await?;
+            let status = answer.status();
+            Ok::<_, reqwest::Error>((status, answer.bytes().await?))
+        };
+        match answered.await {
+            Ok((StatusCode::CREATED, body)) => {
+                let answer: VoteAnswer = serde_json::from_slice(&body).context("an answer to a vote")?;
                 let ended = Instant::now();
                 noted.votes.push(Vote {
                     item,
@@ -111,12 +123,15 @@ async fn vote(
                     own: 1,
                 }));
             }
-            Ok(answer) => noted
-                .refusals
-                .push(format!("a vote was answered {}", answer.status())),
-            Err(error) => noted.refusals.push(format!("a vote was not answered: {error}")),
+            Ok((status, _)) => noted.refusals.push(format!("a vote was answered {status}")),
+            Err(error) if error.is_connect() => noted.unsent += 1,
+            Err(_) => noted.unanswered.push(Vote {
+                item,
+                value: 1,
+                sent,
+                acknowledged: None,
+            }),
         }
-        sleep(BETWEEN).await;
     }
     Ok(noted)
 }
@@ -132,6 +147,7 @@ impl Judge {
     /// low until a worker has entered the new epoch. None is ever too high.
     pub fn judge(&mut self, round: &Noted, forgets_from: Option<Instant>) -> Vec<String> {
         self.votes.extend_from_slice(&round.votes);
+        self.votes.extend_from_slice(&round.unanswered);
         let history = History::new(self.votes.iter().copied());
         let impossible = history.outside(&round.answers).filter(|(answer, bounds)| {
             let is_certain = forgets_from.is_none_or(|moment| answer.ended < moment);
@@ -180,6 +196,8 @@ pub fn check_the_judge() -> anyhow::Result<()> {
         let noted = Noted {
             votes: vec![vote(0), vote(2)],
             answers: vec![answer],
+            unanswered: Vec::new(),
+            unsent: 0,
             refusals: Vec::new(),
         };
         let found = Judge::default().judge(&noted, forgets_from);

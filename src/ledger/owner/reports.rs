@@ -1,4 +1,4 @@
-//! The views of analysts: `migrations/report.sql`.
+//! The views of analysts: `migrations/report/`.
 
 use std::fmt;
 
@@ -10,6 +10,19 @@ use crate::ledger::LedgerError;
 /// Programs that migrate one database take turns, as for functions. A view that changes waits for the reports
 /// that read it, and new reports wait for that: a migration waits no longer than this.
 const BEFORE: &str = "select pg_advisory_xact_lock(7416153280); set local lock_timeout = '2s';\n";
+
+/// In this order: later views read earlier ones.
+const TEXTS: [&str; 9] = [
+    BEFORE,
+    include_str!("../../../migrations/report/1_begin.sql"),
+    include_str!("../../../migrations/report/2_items.sql"),
+    include_str!("../../../migrations/report/3_votes.sql"),
+    include_str!("../../../migrations/report/4_sums.sql"),
+    include_str!("../../../migrations/report/5_voidings.sql"),
+    include_str!("../../../migrations/report/6_spans.sql"),
+    include_str!("../../../migrations/report/7_checks.sql"),
+    include_str!("../../../migrations/report/8_end.sql"),
+];
 
 /// Whether the views of analysts are those of this version.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,8 +55,7 @@ impl fmt::Display for Reports {
 impl OwnerLedger {
     /// Makes the views of analysts, or makes them anew. Nothing else in Tally needs them.
     pub(super) async fn make_reports(&self) -> Result<Reports, LedgerError> {
-        let text = format!("{BEFORE}{}", include_str!("../../../migrations/report.sql"));
-        match self.apply(&[&text]).await {
+        match self.apply(&TEXTS).await {
             Ok(()) => Ok(Reports::Made),
             Err(sqlx::Error::Database(error)) if has_code(&*error, "42501") => {
                 Ok(Reports::Refused(error.message().to_owned()))

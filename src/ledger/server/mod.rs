@@ -155,6 +155,12 @@ impl ServerLedger {
         })
     }
 
+    /// Finds a standby that is promoted while the old primary still answers, and leads this ledger's connections there.
+    /// Never ends. Does nothing where the URL has one host.
+    pub async fn keep_finding_promotions(self) {
+        self.database.keep_finding_promotions(&self.runs).await;
+    }
+
     /// Ends what is remembered of this ledger's answers, when Postgres fails over or is started
     /// again. It ends with the first connection that shows it.
     pub fn ends(&self) -> Ends {

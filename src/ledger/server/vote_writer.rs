@@ -322,11 +322,7 @@ impl VoteWriter {
         check_name(&mut connection, &name).await?;
         // The last one was given up. It may wait for a standby or a lock: one at a time is enough.
         if let Some(lost) = self.lent.clone() {
-            match end_connections(&mut connection, &[lost]).await {
-                // It is one of the login from before.
-                Err(error) if error.is_denied() => {}
-                ended => ended?,
-            }
+            end_connections(&mut connection, &[lost]).await?;
         }
         self.lent = Some(name.clone());
         let run = PostgresRun::new(announce(&mut connection, &name).await?);

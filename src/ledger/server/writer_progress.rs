@@ -195,12 +195,13 @@ impl ServerLedger {
         end_connections(&self.database.pool, names).await
     }
 
-    /// The last entries into an epoch of the buckets of a Redis that has so many, each with the bucket's place; and
-    /// whether there are entries of a Redis with another number of them.
+    /// The last entries into an epoch of the buckets of a Redis that has so many, each with the bucket's place, in order;
+    /// and whether there are entries of a Redis with another number of them.
     pub async fn last_entries(&self, bucket_count: i16) -> Result<(Vec<(i16, String)>, bool), LedgerError> {
-        let rows = sqlx::query!("select bucket_count, bucket, entry from epoch_entry")
-            .fetch_all(&self.database.pool)
-            .await?;
+        let rows =
+            sqlx::query!("select bucket_count, bucket, entry from epoch_entry order by bucket_count, bucket")
+                .fetch_all(&self.database.pool)
+                .await?;
         let all = rows.len();
         let entries: Vec<_> = rows
             .into_iter()

@@ -63,6 +63,7 @@ pub struct WorkerLedger {
     name: Arc<str>,
     /// Shared by its clones.
     exact: ExactCounts,
+    runs: Runs,
 }
 
 impl WorkerLedger {
@@ -90,10 +91,16 @@ impl WorkerLedger {
         database.pool = database.pool_for(POOL_LIMIT_CONNECTIONS, limit, &runs);
         Ok(Self {
             exact: ExactCounts::new(&database, &runs),
+            runs,
             database,
             has_locked_rows: Arc::default(),
             name: format!("{application_name} {:016x}", rand::random::<u64>()).into(),
         })
+    }
+
+    /// As [`ServerLedger::keep_finding_promotions`](crate::ledger::ServerLedger::keep_finding_promotions).
+    pub async fn keep_finding_promotions(self) {
+        self.database.keep_finding_promotions(&self.runs).await;
     }
 
     /// The name by which other workers know this one, as a holder of jobs.

@@ -10,7 +10,9 @@ pub enum Place {
     Here,
     /// A worker has entered another Redis since, or later data of this one.
     Elsewhere,
-    /// This Redis has lost its data, no worker has come to it yet, or one is entering an epoch elsewhere.
+    /// This Redis has lost its data, or no worker has ever come to it.
+    Empty,
+    /// A bucket moves, fails over or has lost its data, or a worker is entering an epoch elsewhere.
     Unknown,
 }
 
@@ -26,18 +28,19 @@ impl LiveCounts {
     /// # Errors
     /// When Redis is unavailable.
     pub async fn place(&self, entries: &[(i16, String)]) -> Result<Place, LiveError> {
-        let mut place = Place::Here;
+        let mut places = Vec::with_capacity(entries.len());
         for bucket in self.redis().buckets() {
-            let Some((_, entry)) = entries.iter().find(|(of, _)| *of == bucket.place()) else {
-                continue;
-            };
-            match self.place_of(bucket, entry).await? {
-                Place::Here => {}
-                Place::Elsewhere => return Ok(Place::Elsewhere),
-                Place::Unknown => place = Place::Unknown,
+            if let Some((_, entry)) = entries.iter().find(|(of, _)| *of == bucket.place()) {
+                places.push(self.place_of(bucket, entry).await?);
             }
         }
-        Ok(place)
+        let are_all = |wanted: Place| places.iter().all(|place| *place == wanted);
+        Ok(match () {
+            () if places.contains(&Place::Elsewhere) => Place::Elsewhere,
+            () if are_all(Place::Here) => Place::Here,
+            () if are_all(Place::Empty) => Place::Empty,
+            () => Place::Unknown,
+        })
     }
 
     async fn place_of(&self, bucket: Bucket, entry: &str) -> Result<Place, LiveError> {
@@ -51,11 +54,16 @@ impl LiveCounts {
         };
         let mut connection = redis.get(bucket).await?;
         let found: Option<String> = redis::cmd("GET").arg(key).query_async(&mut connection).await?;
+        // After the answer: it may be the first one of a new primary, while the threads still count in the old one.
+        if self.state.part(bucket).has_moved(redis.number(bucket).await?) {
+            return Ok(Place::Unknown);
+        }
         Ok(match found {
             Some(_) if is_mark => Place::Here,
             Some(known) if known == entry => Place::Here,
             Some(_) => Place::Elsewhere,
-            None => Place::Unknown,
+            None if is_mark => Place::Unknown,
+            None => Place::Empty,
         })
     }
 }

@@ -1,6 +1,8 @@
 //! The operator's Postgres login. It voids votes, creates API keys and reads the trail. A server's own login
 //! may do none of these.
 
+use std::future::pending;
+
 use crate::domain::Actor;
 use crate::ledger::{LedgerError, OperatorLedger};
 use crate::web::problem::{Kind, Problem};
@@ -17,6 +19,14 @@ impl OperatorLogin {
     /// Returns whether the server has an operator's login.
     pub fn is_set(&self) -> bool {
         self.0.is_some()
+    }
+
+    /// Finds a standby that is promoted while the old primary still answers. Never ends.
+    pub async fn keep_finding_promotions(self) {
+        match self.0 {
+            Some(ledger) => ledger.as_server().clone().keep_finding_promotions().await,
+            None => pending().await,
+        }
     }
 
     /// Returns the ledger for this actor's request, if the server has the login.

@@ -454,18 +454,18 @@ async fn a_writer_stores_votes_though_a_connection_of_the_login_from_before_hang
     assert!(url.has_other_login(0).await);
     let of_second = [new_vote(item, Some("b"))];
     let is_waiting = async || {
-        let waiting: i64 = sqlx::query_scalar(
-            "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and usename = 'second'",
+        let waiting: Vec<bool> = sqlx::query_scalar(
+            "select usename = 'second' from pg_stat_activity where wait_event_type = 'Lock' order by 1",
         )
-        .fetch_one(&pool)
+        .fetch_all(&pool)
         .await
         .ok()?;
-        (waiting == 1).then_some(())
+        (waiting == [false, true]).then_some(())
     };
     let mut storing = pin!(writer.insert(&of_second, &[]));
     tokio::select! {
         ended = &mut storing => panic!("the table is locked: {ended:?}"),
-        () = eventually("the second login waits for the lock", is_waiting) => {}
+        () = eventually("the second login waits for the lock, and the first one still", is_waiting) => {}
     }
     lock.rollback().await.expect("Postgres answers");
     storing.await.expect("the vote is stored");

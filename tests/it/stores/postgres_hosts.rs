@@ -1,5 +1,6 @@
 //! Several hosts in `DATABASE_URL`: which of them is the primary, and what follows when that changes.
 
+use nix::sys::signal::Signal;
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 use sqlx::PgPool;
@@ -10,6 +11,7 @@ use tally::ledger::Role;
 use testkit::stores::{DATABASE, SECRET, owner_pool};
 
 use crate::helpers::eventually;
+use crate::helpers::programs::{start_worker, stop};
 use crate::helpers::stores::Stores;
 use crate::helpers::tally::{Tally, logins};
 
@@ -183,4 +185,62 @@ async fn of_two_primaries_the_one_that_was_promoted_last_is_used() {
     }
     let after = [votes_in(&tally.pool, item).await, votes_in(&new, item).await];
     assert_eq!(after, [before[0], before[1] + 3]);
+}
+
+/// Nothing tells the programs: the old primary goes on, as one that is cut off from the others or was frozen.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replaced_primary_that_still_answers_is_left_and_what_it_took_is_said_to_be_lost() {
+    let stores = Stores::start().await;
+    let standby = standby(&stores).await;
+    let leads = with_hosts([stores.postgres.port(), standby.port()]);
+    let tally = Tally::start_at(stores, &leads, |_| {}).await;
+    let item = tally.item("x").await;
+    let worker_url = leads(Role::Worker, logins(&tally.stores, Role::Worker)).database_url;
+    let settings = [
+        ("DATABASE_URL", worker_url.as_str()),
+        ("TALLY_FLUSH_EVERY", "50ms"),
+    ];
+    let worker = start_worker(&tally.stores, "worker", &settings);
+    let new = owner_pool(&standby.url(DATABASE)).expect("a URL");
+    stored(&tally, item).await;
+    eventually("the standby has the vote", async || {
+        (votes_in(&new, item).await == 1).then_some(())
+    })
+    .await;
+    promote(&new).await;
+    let mut acknowledged = 1;
+    eventually("votes are stored in the new primary", async || {
+        let (status, _) = tally
+            .post(&format!("/v1/items/{item}/votes"), &json!({ "value": 1 }))
+            .await;
+        acknowledged += i64::from(status == StatusCode::CREATED);
+        (votes_in(&new, item).await > 1).then_some(())
+    })
+    .await;
+    let old = votes_in(&tally.pool, item).await;
+    for _ in 0..20 {
+        stored(&tally, item).await;
+    }
+    acknowledged += 20;
+    assert_eq!(votes_in(&tally.pool, item).await, old, "it is not used any more");
+    let votes = votes_in(&new, item).await;
+    assert_eq!(votes + old - 1, acknowledged, "each is in one of them");
+    eventually("the worker saves the count in the new primary", async || {
+        let saved: i64 = sqlx::query_scalar("select vote_count from item where id = $1")
+            .bind(item.get())
+            .fetch_one(&new)
+            .await
+            .ok()?;
+        (saved == votes).then_some(())
+    })
+    .await;
+    eventually("what only the old one has is said to be lost", async || {
+        let lost: i64 = sqlx::query_scalar("select coalesce(sum(vote_total), 0)::bigint from loss")
+            .fetch_one(&new)
+            .await
+            .ok()?;
+        (lost == old - 1).then_some(())
+    })
+    .await;
+    stop(worker, Signal::SIGTERM).await;
 }
