@@ -5,7 +5,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -43,15 +43,10 @@ struct Shared {
     at: AtomicUsize,
     were_asked: AtomicBool,
     has_primary: AtomicBool,
-    asked: Mutex<Asked>,
-}
-
-#[derive(Debug, Default)]
-struct Asked {
     /// When they were last asked.
-    at: Option<Instant>,
-    /// The latest timeline of a primary until then.
-    timeline: u32,
+    asked_at: Mutex<Option<Instant>>,
+    /// The latest timeline of a primary until then; 0: there was none.
+    timeline: AtomicU32,
 }
 
 /// What a host says of itself.
@@ -91,7 +86,8 @@ impl Hosts {
             at: AtomicUsize::new(0),
             were_asked: AtomicBool::new(false),
             has_primary: AtomicBool::new(false),
-            asked: Mutex::default(),
+            asked_at: Mutex::default(),
+            timeline: AtomicU32::new(0),
         }));
         let (login, first, after) = (list.login, list.first(), list.after);
         Ok((format!("{scheme}://{login}{first}{after}"), hosts))
@@ -153,8 +149,8 @@ impl Hosts {
     /// that with the latest timeline. One with an earlier timeline than was seen before was replaced, and is not used,
     /// also while no other one answers.
     pub async fn look(&self, options: &PgConnectOptions) {
-        let mut asked = self.0.asked.lock().await;
-        if asked.at.is_some_and(|at| at.elapsed() < BELIEVED_FOR) {
+        let mut asked_at = self.0.asked_at.lock().await;
+        if asked_at.is_some_and(|at| at.elapsed() < BELIEVED_FOR) {
             return;
         }
         let asking = (0..self.0.several.len()).map(|at| async move {
@@ -164,15 +160,16 @@ impl Hosts {
                 .and_then(Result::ok)
         });
         let said = join_all(asking).await;
-        let is_first = asked.at.is_none();
-        asked.at = Some(Instant::now());
+        let is_first = asked_at.is_none();
+        let seen = self.timeline();
+        *asked_at = Some(Instant::now());
         self.0.were_asked.store(true, Ordering::Relaxed);
-        self.warn_of_replaced(&said, asked.timeline);
+        self.warn_of_replaced(&said, seen);
         let before = self.at();
-        let found = primary(&said, before, asked.timeline);
+        let found = primary(&said, before, seen);
         self.0.has_primary.store(found.is_some(), Ordering::Relaxed);
         let Some((at, timeline)) = found else { return };
-        asked.timeline = timeline;
+        self.0.timeline.store(timeline, Ordering::Relaxed);
         self.0.at.store(at, Ordering::Relaxed);
         let (host, port) = &self.0.several[at];
         match (at == before, is_first) {
@@ -214,9 +211,9 @@ impl Hosts {
         self.0.several.len()
     }
 
-    /// The latest timeline of a primary that was found.
-    pub async fn timeline(&self) -> u32 {
-        self.0.asked.lock().await.timeline
+    /// The latest timeline of a primary that was found; 0: none was.
+    pub fn timeline(&self) -> u32 {
+        self.0.timeline.load(Ordering::Relaxed)
     }
 
     /// Logs which hosts take writes though another one was promoted after them. `seen`: the latest timeline until now.

@@ -8,6 +8,7 @@ use std::future::pending;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use sqlx::Connection;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -18,6 +19,8 @@ use super::runs::Runs;
 
 /// How often each host is asked.
 const ASK_EVERY: Duration = Duration::from_secs(1);
+/// How long asking the new primary may take which run it is.
+const LEAD_LIMIT: Duration = Duration::from_secs(2);
 /// The longest pause before a host that does not answer is asked again. Each is twice the one before.
 const PAUSE_LIMIT: Duration = Duration::from_secs(10);
 
@@ -43,26 +46,34 @@ impl Database {
             return pending().await;
         }
         let mut asked: Vec<Asked> = (0..hosts.number()).map(|_| Asked::default()).collect();
-        let mut is_led = true;
+        // The timeline and the run to which connections were led last.
+        let mut led = None;
         loop {
             sleep(ASK_EVERY).await;
             if is_replaced(hosts, &mut asked, &self.options).await {
                 hosts.look(&self.options).await;
-                is_led = false;
             }
-            if !is_led {
+            // Another task may have found it, and a connection that was being made may have come to the old one since.
+            let now = (hosts.timeline(), runs.last());
+            if hosts.were_asked() && led != Some(now) {
                 match self.lead(runs).await {
-                    Ok(()) => is_led = true,
+                    Ok(()) => led = Some((now.0, runs.last())),
                     Err(error) => tracing::debug!(%error, "no connection to the host that was promoted yet"),
                 }
             }
         }
     }
 
-    /// A connection to the new primary ends all that are kept to the old one.
+    /// A connection to the primary ends all that are kept to an old one.
     async fn lead(&self, runs: &Runs) -> Result<(), LedgerError> {
         let mut connection = self.session.connect(&self.options).await?;
-        runs.learn(&mut connection).await?;
+        let leading = async {
+            runs.learn(&mut connection).await?;
+            connection.close().await
+        };
+        timeout(LEAD_LIMIT, leading)
+            .await
+            .map_err(|_| LedgerError::Timeout(LEAD_LIMIT))??;
         Ok(())
     }
 }
@@ -80,7 +91,7 @@ async fn is_replaced(hosts: &Hosts, asked: &mut [Asked], options: &PgConnectOpti
     let others = asked.iter_mut().enumerate().filter(|(at, _)| *at != used);
     let timelines = join_all(others.map(|(at, one)| one.timeline(hosts, at, options))).await;
     let latest = timelines.into_iter().flatten().max().unwrap_or_default();
-    latest > hosts.timeline().await
+    latest > hosts.timeline()
 }
 
 impl Asked {

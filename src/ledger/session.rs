@@ -181,6 +181,10 @@ impl SessionSetup {
                 return Err(LedgerError::Postgres(no_primary()));
             }
         }
+        // Begun before another one was found to be promoted later.
+        if self.hosts.are_several() && row.try_get::<i32, _>(5)?.cast_unsigned() < self.hosts.timeline() {
+            return Err(LedgerError::Postgres(no_primary()));
+        }
         if encoding != ENCODING {
             return Err(LedgerError::Unfit(UnfitDatabase::Encoding(encoding)));
         }
@@ -196,7 +200,8 @@ impl SessionSetup {
     }
 
     /// The statement that sets up a session. It returns the database's encoding, how the session's
-    /// writes are replicated, which settings are still wrong, and whether the session is read-only.
+    /// writes are replicated, which settings are still wrong, whether the session is read-only, and the timeline of a
+    /// primary, if there are several hosts.
     fn statement(&self) -> String {
         let needed = EXACT.iter().map(|(name, value)| line(name, value, true));
         let limits = self.limits.iter().map(|(name, value)| line(name, value, true));
@@ -215,9 +220,10 @@ impl SessionSetup {
              select current_setting('server_encoding'), current_setting('session_replication_role'),
                     coalesce(string_agg(name || ' = ' || found || ' and not ' || value, '; ')
                              filter (where is_needed and found <> value), ''),
-                    (select count(*) from led), current_setting('transaction_read_only')
+                    (select count(*) from led), current_setting('transaction_read_only'), {}
              from given",
-            lines.join(", ")
+            lines.join(", "),
+            if self.hosts.are_several() { TIMELINE } else { "0" }
         )
     }
 }
@@ -245,6 +251,11 @@ const PATH: &str = "
         from unnest(current_schemas(false)) with ordinality as other (name, position), home
         where not starts_with(other.name, 'pg_') and quote_ident(other.name) is distinct from home.name
     ) as one";
+
+/// The timeline of a primary; 0 of a standby.
+const TIMELINE: &str = "
+    case when pg_is_in_recovery() then 0
+         else ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int end";
 
 /// A setting in a list of values.
 fn line(name: &str, value: &str, is_needed: bool) -> String {

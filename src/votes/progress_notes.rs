@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::domain::VoteId;
+use crate::domain::{PostgresRun, VoteId};
 use crate::ledger::{LedgerError, ServerLedger};
 use crate::live::{LiveCounts, Place};
 use crate::telemetry::trouble;
@@ -22,6 +22,8 @@ const BATCHES_EVERY: Duration = Duration::from_millis(5);
 const ELSEWHERE_LOOKS: u32 = 2;
 /// After so long an empty Redis is none that workers are about to enter. They do that within seconds.
 const EMPTY_LIMIT: Duration = Duration::from_secs(10);
+/// Two looks that are further apart say nothing of the time between them.
+const EMPTY_LOOKS_WITHIN: Duration = Duration::from_secs(3);
 /// How often votes are then left to crashed-writer recovery. Each batch writer takes a new connection for that.
 const LEAVE_EVERY: Duration = Duration::from_secs(1);
 
@@ -32,13 +34,15 @@ type Entries = (Vec<(i16, String)>, bool);
 pub struct ProgressNotes {
     ledger: ServerLedger,
     live_counts: LiveCounts,
-    noted: VoteId,
+    noted: Option<(VoteId, PostgresRun)>,
     /// How often in a row it looked as if workers counted in another Redis, and when connections were last abandoned for
     /// that.
     elsewhere_looks: u32,
     left_at: Option<Instant>,
-    /// Since when Redis looks empty.
-    empty_since: Option<Instant>,
+    /// When Redis looked empty first, and last, without a look in between that found something else.
+    empty: Option<(Instant, Instant)>,
+    /// Whether counts were elsewhere, or Redis empty, since the last note.
+    were_elsewhere: bool,
     /// The entries into an epoch at the last note. `None`: before the first one.
     entries: Option<Entries>,
     /// Connections that are left to crashed-writer recovery and have not ended yet.
@@ -51,10 +55,11 @@ impl ProgressNotes {
         Self {
             ledger,
             live_counts,
-            noted: VoteId::default(),
+            noted: None,
             elsewhere_looks: 0,
             left_at: None,
-            empty_since: None,
+            empty: None,
+            were_elsewhere: false,
             entries: None,
             abandoned: Vec::new(),
         }
@@ -81,8 +86,8 @@ impl ProgressNotes {
     /// not have heard yet that another Redis was promoted, and may end before it does. If a worker has begun to enter an
     /// epoch since the last note, nobody knows where the votes since then were counted: they are left to recovery.
     pub async fn note(&mut self) -> Result<(), LedgerError> {
-        let last = self.ledger.last_vote_id().await?;
-        if last == self.noted {
+        let (last, run) = self.ledger.last_vote_id().await?;
+        if self.noted == Some((last, run)) {
             return Ok(());
         }
         if !self.batches_have_ended().await || self.live_counts.suspect_total() > 0 {
@@ -93,15 +98,18 @@ impl ProgressNotes {
             Place::Here => {
                 self.elsewhere_looks = 0;
                 let before = self.entries.replace(entries);
-                if before.is_some_and(|before| Some(before) != self.entries) {
+                let were_elsewhere = std::mem::take(&mut self.were_elsewhere);
+                if before.is_some_and(|before| Some(before) != self.entries) || were_elsewhere {
                     self.abandoned.extend(self.ledger.abandon_writers());
                 }
             }
-            Place::Unknown | Place::Empty => {
+            place @ (Place::Unknown | Place::Empty) => {
                 self.elsewhere_looks = 0;
+                self.were_elsewhere |= place == Place::Empty;
                 return Ok(());
             }
             Place::Elsewhere => {
+                self.were_elsewhere = true;
                 self.elsewhere_looks += 1;
                 // A worker may be entering an epoch just now, or these votes were left to recovery a moment ago.
                 if self.elsewhere_looks < ELSEWHERE_LOOKS
@@ -130,8 +138,8 @@ impl ProgressNotes {
             }
             return Ok(());
         }
-        self.ledger.note_counted(last).await?;
-        self.noted = last;
+        self.ledger.note_counted(last, run).await?;
+        self.noted = Some((last, run));
         Ok(())
     }
 
@@ -143,13 +151,14 @@ impl ProgressNotes {
             // A Redis that does not answer says nothing.
             self.live_counts.place(entries).await.unwrap_or(Place::Unknown)
         };
-        if place == Place::Empty {
-            let since = *self.empty_since.get_or_insert_with(Instant::now);
-            if since.elapsed() > EMPTY_LIMIT {
-                place = Place::Elsewhere;
-            }
-        } else {
-            self.empty_since = None;
+        let now = Instant::now();
+        self.empty = match (place, self.empty) {
+            (Place::Empty, Some((first, last))) if last.elapsed() < EMPTY_LOOKS_WITHIN => Some((first, now)),
+            (Place::Empty, _) => Some((now, now)),
+            _ => None,
+        };
+        if self.empty.is_some_and(|(first, _)| first.elapsed() > EMPTY_LIMIT) {
+            place = Place::Elsewhere;
         }
         if place == Place::Elsewhere && !self.ledger.has_workers().await.unwrap_or(false) {
             return Place::Unknown;

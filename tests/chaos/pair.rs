@@ -119,6 +119,15 @@ impl Pair {
         Ok(Voters::start(&self.servers, &(after + 1..=after + noted), seed))
     }
 
+    /// How many votes of the voters are stored.
+    async fn stored_noted(&self, stores: &Stores) -> anyhow::Result<u64> {
+        let rows: i64 = sqlx::query_scalar("select count(*) from vote where item_id > $1")
+            .bind(i64::try_from(self.items)?)
+            .fetch_one(&stores.pool())
+            .await?;
+        Ok(u64::try_from(rows)?)
+    }
+
     /// Waits until each server's votes are counted again.
     ///
     /// # Errors
@@ -184,8 +193,8 @@ pub async fn play<B: Breakable>(mut broken: B) -> anyhow::Result<(Value, Vec<Str
     let seed = number("SEED")?.unwrap_or(0);
     let mut random = StdRng::seed_from_u64(seed);
     let rounds = usize::try_from(number_from_one("ROUNDS")?.unwrap_or(DEFAULT_ROUNDS))?;
-    // All rows of the ledger; and how many votes were acknowledged, and had no answer, in all.
-    let (mut stored, mut acknowledged, mut unanswered) = (0, 0, 0);
+    // All rows of the ledger, those of the voters who note each answer, and how many votes had no answer in all.
+    let (mut stored, mut stored_noted, mut unanswered) = (0, 0, 0);
     let mut failures = Vec::new();
     let (mut without_count, mut exact_after) = (Vec::new(), Vec::new());
     let mut answers_without = (0, Vec::new());
@@ -234,12 +243,18 @@ pub async fn play<B: Breakable>(mut broken: B) -> anyhow::Result<(Value, Vec<Str
         let forgets_from = B::forgets(fault).then_some(began.into_std());
         let impossible = judge.judge(&noted, forgets_from);
         failures.extend(impossible.into_iter().map(|found| format!("{name}: {found}")));
-        let of_round = load.acknowledged_votes + noted.votes() as u64;
-        acknowledged += of_round;
-        let (rows, exact) = until_exact(&broken, stored + of_round..=acknowledged + unanswered)
+        let least = stored + load.acknowledged_votes + noted.votes() as u64;
+        let (rows, exact) = until_exact(&broken, least..=least + may_lose)
             .await
             .with_context(|| name.clone())?;
         stored = rows;
+        let least = stored_noted + noted.votes() as u64;
+        stored_noted = broken.pair().stored_noted(broken.stores()).await?;
+        if !(least..=least + noted.unanswered.len() as u64).contains(&stored_noted) {
+            failures.push(format!(
+                "{name}: of the voters who note each answer {stored_noted} votes are stored, and {least} were acknowledged"
+            ));
+        }
         println!(
             "{round} of {rounds}: {fault:?}, {:?}, {stored} votes, counts again after {:.1} s, exact after {:.1} s more; \
              {} answers without a count, the last one after {:.1} s, the longest time in a row {:.1} s",

@@ -79,6 +79,9 @@ impl Drawn {
     /// # Errors
     /// When the program ends by itself, or does not start again.
     pub async fn play(self, servers: &[Mutex<Program>], workers: &[Mutex<Program>]) -> anyhow::Result<()> {
+        if self.fault == ProgramFault::None {
+            return Ok(());
+        }
         sleep(self.later).await;
         match self.fault {
             ProgramFault::None => Ok(()),

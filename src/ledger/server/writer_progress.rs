@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::ServerLedger;
 use super::storing::Outcomes;
-use crate::domain::VoteId;
+use crate::domain::{PostgresRun, VoteId};
 use crate::ledger::LedgerError;
 use crate::ledger::lost_waits::end_connections;
 use crate::ledger::worker::ALIVE_LIMIT_SILENCE;
@@ -166,16 +166,13 @@ impl BatchUnderWay {
 }
 
 impl ServerLedger {
-    /// The last vote id that any server drew. A statement that begins later draws higher ids.
-    pub async fn last_vote_id(&self) -> Result<VoteId, LedgerError> {
-        let last = sqlx::query!("select last_value, is_called from vote_id_seq")
+    /// The last vote id that any server drew, and in which run of Postgres. A statement that begins later draws higher ids.
+    pub async fn last_vote_id(&self) -> Result<(VoteId, PostgresRun), LedgerError> {
+        let last = sqlx::query!(r#"select last_value, is_called, postgres_run() as "run!" from vote_id_seq"#)
             .fetch_one(&self.database.pool)
             .await?;
-        Ok(VoteId::new(if last.is_called {
-            last.last_value
-        } else {
-            last.last_value - 1
-        }))
+        let id = last.last_value - i64::from(!last.is_called);
+        Ok((VoteId::new(id), PostgresRun::new(last.run)))
     }
 
     /// The batches of this server that are under way now.
@@ -223,17 +220,19 @@ impl ServerLedger {
         .await?)
     }
 
-    /// Notes that this server's votes with ids up to this one are counted.
-    pub async fn note_counted(&self, counted: VoteId) -> Result<(), LedgerError> {
+    /// Notes that this server's votes with ids up to this one are counted, unless another run of Postgres is reached: that
+    /// may give these ids to other votes.
+    pub async fn note_counted(&self, counted: VoteId, run: PostgresRun) -> Result<(), LedgerError> {
         let names: Vec<String> = self.writers.lock().names.iter().cloned().collect();
         if names.is_empty() {
             return Ok(());
         }
         sqlx::query!(
             "update writer_connection set counted_vote_id = $2
-             where name = any($1) and counted_vote_id < $2",
+             where name = any($1) and counted_vote_id < $2 and postgres_run() = $3",
             &names,
-            counted.get()
+            counted.get(),
+            run.get()
         )
         .execute(&self.database.pool)
         .await?;

@@ -355,7 +355,7 @@ async fn a_server_with_too_many_suspects_leaves_its_latest_votes_to_recovery_and
         .await
         .expect("a vote");
     progress.note().await.expect("Postgres answers");
-    let last = tally
+    let (last, _) = tally
         .server_ledger
         .last_vote_id()
         .await

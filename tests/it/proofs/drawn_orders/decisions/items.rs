@@ -86,7 +86,7 @@ impl Items {
 
     /// The last drawn vote id.
     pub(super) async fn last_vote_id(&self) -> VoteId {
-        answer(|| self.server.last_vote_id()).await
+        answer(|| self.server.last_vote_id()).await.0
     }
 
     /// Stores a batch in one statement. An impossible answer is an error.
