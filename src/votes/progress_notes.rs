@@ -41,10 +41,8 @@ pub struct ProgressNotes {
     left_at: Option<Instant>,
     /// When Redis looked empty first, and last, without a look in between that found something else.
     empty: Option<(Instant, Instant)>,
-    /// Whether counts were elsewhere, or Redis empty, since the last note.
+    /// Whether counts were elsewhere since the last note. Then nobody knows where the votes since then were counted.
     were_elsewhere: bool,
-    /// The entries into an epoch at the last note. `None`: before the first one.
-    entries: Option<Entries>,
     /// Connections that are left to crashed-writer recovery and have not ended yet.
     abandoned: Vec<String>,
 }
@@ -60,15 +58,12 @@ impl ProgressNotes {
             left_at: None,
             empty: None,
             were_elsewhere: false,
-            entries: None,
             abandoned: Vec::new(),
         }
     }
 
     /// Notes the progress again and again. Never ends.
     pub async fn run(&mut self) {
-        let entries = self.ledger.last_entries(self.live_counts.bucket_count()).await;
-        self.entries = self.entries.take().or(entries.ok());
         loop {
             sleep(NOTE_EVERY).await;
             if let Err(error) = self.note().await {
@@ -83,8 +78,7 @@ impl ProgressNotes {
     /// The ids are read first: a batch that begins later draws higher ones. A batch under way may
     /// have lower ids, so it has to end. Then its votes are counted, or their items are suspect, so
     /// there must be no suspects either. They must be counted where the workers' counts are, too: this program may
-    /// not have heard yet that another Redis was promoted, and may end before it does. If a worker has begun to enter an
-    /// epoch since the last note, nobody knows where the votes since then were counted: they are left to recovery.
+    /// not have heard yet that another Redis was promoted, and may end before it does.
     pub async fn note(&mut self) -> Result<(), LedgerError> {
         let (last, run) = self.ledger.last_vote_id().await?;
         if self.noted == Some((last, run)) {
@@ -97,15 +91,12 @@ impl ProgressNotes {
         match self.place(&entries).await {
             Place::Here => {
                 self.elsewhere_looks = 0;
-                let before = self.entries.replace(entries);
-                let were_elsewhere = std::mem::take(&mut self.were_elsewhere);
-                if before.is_some_and(|before| Some(before) != self.entries) || were_elsewhere {
+                if std::mem::take(&mut self.were_elsewhere) {
                     self.abandoned.extend(self.ledger.abandon_writers());
                 }
             }
-            place @ (Place::Unknown | Place::Empty) => {
+            Place::Unknown | Place::Empty => {
                 self.elsewhere_looks = 0;
-                self.were_elsewhere |= place == Place::Empty;
                 return Ok(());
             }
             Place::Elsewhere => {

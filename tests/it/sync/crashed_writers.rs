@@ -291,8 +291,7 @@ async fn a_server_says_that_its_votes_are_counted_only_while_the_counts_are_in_i
     };
     assert!(is_noted().await, "no worker has come yet");
     let mut are_noted = async || [is_noted().await, is_noted().await];
-    // Nobody knows where the votes since the last note were counted, so those before the first look are left to recovery.
-    let (here, not_here) = ([false, true], [false, false]);
+    let (here, not_here) = ([true, true], [false, false]);
     let worker = tally.worker();
     worker.enter_epoch().await.expect("the stores answer");
     assert_eq!(are_noted().await, here, "a worker has entered this Redis");
