@@ -1,8 +1,8 @@
 //! A promoted standby is found also while the primary that it replaced still answers.
 //!
 //! What that one stores is lost, and no connection to it fails: a network may be cut, or a machine may have been frozen.
-//! So a program with several hosts in its URL asks each of the others once a second, over a connection that it keeps. One
-//! that has begun a later timeline was promoted.
+//! So a server or worker with several hosts in its URL asks each of the others once a second, over a connection that it
+//! keeps. One that has begun a later timeline was promoted.
 
 use std::future::pending;
 use std::time::Duration;

@@ -227,13 +227,14 @@ pub async fn play<B: Breakable>(mut broken: B) -> anyhow::Result<(Value, Vec<Str
         let (load, noted) = tokio::join!(load.stop(), voters.stop());
         let noted = noted.with_context(|| name.clone())?;
         let lost_answers = load.failures + noted.unanswered.len() as u64;
-        let may_lose = if beside.fault.loses_answers() {
-            lost_answers
+        let mut refused = load.refused + noted.refusals.len() as u64;
+        let mut may_lose = 0;
+        if beside.fault.loses_answers() {
+            may_lose = lost_answers;
         } else {
-            0
-        };
+            refused += lost_answers + noted.unsent;
+        }
         unanswered += may_lose;
-        let refused = load.refused + noted.refusals.len() as u64 + lost_answers - may_lose;
         if refused > 0 {
             let first = load.first_failure.as_ref().or(noted.refusals.first());
             failures.push(format!(

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use crate::programs::{freeze, kill};
 
-/// How long after the store a program fails, at most. A failover takes longer.
+/// How long after the store a program fails, at most: about as long as a failover takes.
 const LATER_LIMIT: Duration = Duration::from_millis(4000);
 /// How long a program is frozen. It wakes with what it knew. A connection that it is making to Postgres may take 2 s.
 const FROZEN: Duration = Duration::from_millis(1500);
@@ -59,11 +59,10 @@ impl Drawn {
     /// When `PROGRAM_FAULT` names none.
     pub fn draw(random: &mut StdRng) -> anyhow::Result<Self> {
         let set = |name| std::env::var(name).unwrap_or_default();
-        let wanted = match (set("PROGRAM_FAULT"), set("FAULT").is_empty()) {
-            (wanted, true) => wanted,
-            (wanted, false) if wanted.is_empty() => format!("{:?}", ProgramFault::None),
-            (wanted, false) => wanted,
-        };
+        let mut wanted = set("PROGRAM_FAULT");
+        if wanted.is_empty() && !set("FAULT").is_empty() {
+            wanted = format!("{:?}", ProgramFault::None);
+        }
         let is_wanted = |one: &&ProgramFault| wanted.is_empty() || format!("{one:?}") == wanted;
         let chosen: Vec<ProgramFault> = ALL.iter().filter(is_wanted).copied().collect();
         let fault = chosen.choose(random).copied();
@@ -79,10 +78,9 @@ impl Drawn {
     /// # Errors
     /// When the program ends by itself, or does not start again.
     pub async fn play(self, servers: &[Mutex<Program>], workers: &[Mutex<Program>]) -> anyhow::Result<()> {
-        if self.fault == ProgramFault::None {
-            return Ok(());
+        if self.fault != ProgramFault::None {
+            sleep(self.later).await;
         }
-        sleep(self.later).await;
         match self.fault {
             ProgramFault::None => Ok(()),
             ProgramFault::ServerKilled => kill(&mut *servers[self.at].lock().await, DEAD).await,
