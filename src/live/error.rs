@@ -58,6 +58,12 @@ pub enum LiveError {
     /// Connections lead to another Redis than the one that Sentinels, or the nodes of a Cluster, name.
     #[error("another Redis has these keys now, as the Sentinels or nodes in REDIS_URL say")]
     PrimaryMoved,
+    /// Workers have entered another Redis, or later data of this one, as Postgres says.
+    #[error(
+        "the workers count in another Redis, or are about to invalidate all counts in this one; if that lasts, set \
+         REDIS_URL to that of the workers, and restart"
+    )]
+    CountedElsewhere,
     #[error(
         "at {0} is no node of a Redis Cluster, as REDIS_URL says: write redis:// to use that Redis, or \
          redis+sentinel:// and the addresses of its Sentinels"

@@ -38,7 +38,7 @@ pub use keys::{CounterKey, InvalidKeyPrefix, KeyPrefix, Keys};
 pub use route::{ACQUIRE_LIMIT, POOL_LIMIT_CONNECTIONS};
 pub use scripts::CALL_LIMIT_KEYS;
 pub(crate) use scripts::fresh_token;
-pub(crate) use server::{BACK_PRESSURE_LIMIT, REPAIR_LIMIT_ITEMS};
+pub(crate) use server::{BACK_PRESSURE_LIMIT, ELSEWHERE_LOOKS, REPAIR_LIMIT_ITEMS};
 pub use server::{
     CountReply, LiveCount, LiveCounts, LiveRead, Place, SUSPECTS_LIMIT_ITEMS, Seed, Seeding,
     THROTTLE_CALL_LIMIT_ATTEMPTS,

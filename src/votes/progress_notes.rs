@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::domain::{PostgresRun, VoteId};
 use crate::ledger::{LedgerError, ServerLedger};
-use crate::live::{LiveCounts, Place};
+use crate::live::{ELSEWHERE_LOOKS, LiveCounts, Place};
 use crate::telemetry::trouble;
 
 /// How often the progress is noted while votes come. If a server dies, the counts of about as many
@@ -18,17 +18,12 @@ pub(crate) const BATCHES_LIMIT: Duration = Duration::from_secs(2);
 /// The time between two looks whether they have ended.
 const BATCHES_EVERY: Duration = Duration::from_millis(5);
 
-/// After so many looks in a row the workers' Redis is another one.
-const ELSEWHERE_LOOKS: u32 = 2;
 /// After so long an empty Redis is none that workers are about to enter. They do that within seconds.
 const EMPTY_LIMIT: Duration = Duration::from_secs(10);
 /// Two looks that are further apart say nothing of the time between them.
 const EMPTY_LOOKS_WITHIN: Duration = Duration::from_secs(3);
 /// How often votes are then left to crashed-writer recovery. Each batch writer takes a new connection for that.
 const LEAVE_EVERY: Duration = Duration::from_secs(1);
-
-/// The last entries of buckets, and whether there are those of another kind of Redis.
-type Entries = (Vec<(i16, String)>, bool);
 
 /// Notes how far one server's votes are counted.
 pub struct ProgressNotes {
@@ -81,44 +76,45 @@ impl ProgressNotes {
     /// not have heard yet that another Redis was promoted, and may end before it does.
     pub async fn note(&mut self) -> Result<(), LedgerError> {
         let (last, run) = self.ledger.last_vote_id().await?;
-        if self.noted == Some((last, run)) {
+        let have_ended = self.batches_have_ended().await;
+        // Also while nobody votes: counts that are read must be the workers', too.
+        let place = self.look().await?;
+        if !have_ended {
             return Ok(());
         }
-        if !self.batches_have_ended().await || self.live_counts.suspect_total() > 0 {
-            return Ok(());
-        }
-        let entries = self.ledger.last_entries(self.live_counts.bucket_count()).await?;
-        match self.place(&entries).await {
+        let is_noted = self.noted == Some((last, run));
+        match place {
             Place::Here => {
-                self.elsewhere_looks = 0;
-                if std::mem::take(&mut self.were_elsewhere) {
+                if is_noted || self.live_counts.suspect_total() > 0 {
+                    return Ok(());
+                }
+                // Asked only now, when no suspect is left: while Redis is unavailable, new ones may come all the time.
+                // Nobody knows any more which counts of the dropped ones are wrong: recovery rebuilds all of them.
+                let have_dropped = self.live_counts.take_dropped();
+                if std::mem::take(&mut self.were_elsewhere) || have_dropped {
                     self.abandoned.extend(self.ledger.abandon_writers());
                 }
             }
-            Place::Unknown | Place::Empty => {
-                self.elsewhere_looks = 0;
-                return Ok(());
-            }
+            Place::Unknown | Place::Empty => return Ok(()),
             Place::Elsewhere => {
+                if is_noted {
+                    return Ok(());
+                }
                 self.were_elsewhere = true;
-                self.elsewhere_looks += 1;
-                // A worker may be entering an epoch just now, or these votes were left to recovery a moment ago.
+                // A single look says little, and these votes may have been left to recovery a moment ago.
                 if self.elsewhere_looks < ELSEWHERE_LOOKS
                     || self.left_at.is_some_and(|at| at.elapsed() < LEAVE_EVERY)
                 {
                     return Ok(());
                 }
                 let error = "set REDIS_URL to that of the workers, and restart";
-                trouble!(error, %error; "the workers count in another Redis: they rebuild the counts of this program's votes");
+                trouble!(
+                    error, %error;
+                    "the workers count in another Redis: they rebuild the counts of this program's votes"
+                );
                 self.left_at = Some(Instant::now());
                 self.abandoned.extend(self.ledger.abandon_writers());
             }
-        }
-        // Asked only now, when no suspect is left: while Redis is unavailable, new ones may come
-        // all the time.
-        if self.live_counts.take_dropped() {
-            // Nobody knows any more which counts are wrong. Recovery rebuilds all of them.
-            self.abandoned.extend(self.ledger.abandon_writers());
         }
         if !self.abandoned.is_empty() {
             // Batches that begin from here on have connections of their own. If a writer has
@@ -134,27 +130,39 @@ impl ProgressNotes {
         Ok(())
     }
 
-    /// Where the workers' counts are. Where they are elsewhere, counts there lack this program's votes.
-    async fn place(&mut self, (entries, are_of_another): &Entries) -> Place {
-        let mut place = if entries.is_empty() && *are_of_another {
-            Place::Elsewhere
-        } else {
-            // A Redis that does not answer says nothing.
-            self.live_counts.place(entries).await.unwrap_or(Place::Unknown)
+    /// Where the workers' counts are. If they have left this Redis, its counts lack votes of others: these are no longer
+    /// shown.
+    async fn look(&mut self) -> Result<Place, LedgerError> {
+        let (entries, are_of_another) = self.ledger.last_entries(self.live_counts.bucket_count()).await?;
+        let places = self.live_counts.places(&entries, are_of_another).await;
+        let place = Place::of_all(&places);
+        let is_empty_for_long = self.is_empty_for_long(place == Place::Empty);
+        // Workers have never been in this one, or are in one of another kind: what it counts is left to recovery. It may
+        // be the one that all are about to move to, so its counts are shown.
+        let is_another = is_empty_for_long || (entries.is_empty() && are_of_another);
+        let place = if is_another { Place::Elsewhere } else { place };
+        // Without workers, their last entry may be an old one.
+        if place == Place::Elsewhere && !self.ledger.has_workers().await? {
+            self.elsewhere_looks = 0;
+            return Ok(Place::Unknown);
+        }
+        self.live_counts.note_places(&places);
+        self.elsewhere_looks = match place {
+            Place::Elsewhere => self.elsewhere_looks.saturating_add(1),
+            _ => 0,
         };
+        Ok(place)
+    }
+
+    /// Whether the looks since the limit have found an empty Redis, with this one.
+    fn is_empty_for_long(&mut self, is_empty: bool) -> bool {
         let now = Instant::now();
-        self.empty = match (place, self.empty) {
-            (Place::Empty, Some((first, last))) if last.elapsed() < EMPTY_LOOKS_WITHIN => Some((first, now)),
-            (Place::Empty, _) => Some((now, now)),
-            _ => None,
+        self.empty = match self.empty {
+            _ if !is_empty => None,
+            Some((first, last)) if last.elapsed() < EMPTY_LOOKS_WITHIN => Some((first, now)),
+            _ => Some((now, now)),
         };
-        if self.empty.is_some_and(|(first, _)| first.elapsed() > EMPTY_LIMIT) {
-            place = Place::Elsewhere;
-        }
-        if place == Place::Elsewhere && !self.ledger.has_workers().await.unwrap_or(false) {
-            return Place::Unknown;
-        }
-        place
+        self.empty.is_some_and(|(first, _)| first.elapsed() > EMPTY_LIMIT)
     }
 
     /// Waits until the batches under way have ended. Returns false when that takes too long.

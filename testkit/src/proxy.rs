@@ -114,6 +114,11 @@ impl Proxy {
         });
     }
 
+    /// Sends new connections to another port. The old ones stay where they are.
+    pub fn point_new_to(&self, port: u16) {
+        self.state.send_modify(|state| state.port = port);
+    }
+
     /// Forwards nothing until [`Proxy::open`]. Connections stay open.
     pub fn stall(&self) {
         self.state.send_modify(|state| state.flow = Flow::Stalled);

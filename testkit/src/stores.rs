@@ -387,11 +387,11 @@ async fn kept_template() -> anyhow::Result<PrivatePostgres> {
     Ok(template)
 }
 
-/// The texts that `tally migrate` runs: migrations, functions and roles.
+/// The texts that `tally migrate` runs: migrations, functions, reports and roles.
 fn migrations() -> std::io::Result<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../migrations");
     let mut files = Vec::new();
-    for folder in [folder.join("functions"), folder] {
+    for folder in [folder.join("functions"), folder.join("report"), folder] {
         files.extend(std::fs::read_dir(folder)?.flatten().map(|file| file.path()));
     }
     files.retain(|file| file.extension().is_some_and(|extension| extension == "sql"));

@@ -1,4 +1,4 @@
-//! Two servers and two workers on stores that fail over, and votes without a pause. In most rounds one of the programs fails
+//! Two servers and two workers on stores that fail over, votes without a pause, and requests of rules. In most rounds one of the programs fails
 //! too. Nobody audits: the counts must become exact by themselves.
 
 use std::fmt::Debug;
@@ -13,6 +13,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
+use sqlx::PgPool;
 use tally::dev::free_port;
 use tally::ledger::Role;
 use testkit::load::{Load, Mix, Pace, Requests, Spread};
@@ -23,11 +24,13 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
 use crate::check::{self, Counts};
+use crate::pause::Pause;
 use crate::program_faults::Drawn;
 use crate::programs::{SYNC_WORKER, TALLY};
+use crate::ruled::{self, RuledClients};
 use crate::schedule::PAIR;
 use crate::voters::{Judge, Voters};
-use crate::{DEFAULT_ROUNDS, number, number_from_one};
+use crate::{DEFAULT_ROUNDS, credentials, number, number_from_one};
 
 /// How many items there are, unless `ITEMS` says it.
 const DEFAULT_ITEMS: u64 = 400;
@@ -74,6 +77,7 @@ impl Pair {
             .bind(i64::try_from(items + NOTED_ITEMS)?)
             .execute(&stores.pool())
             .await?;
+        credentials::create(&stores.pool()).await?;
         let find = |program: &mut Command, role| {
             program.envs(environment(stores.login_url(role), redis_url(role)));
         };
@@ -119,13 +123,26 @@ impl Pair {
         Ok(Voters::start(&self.servers, &(after + 1..=after + noted), seed))
     }
 
+    /// Clients of new items and polls with rules, whose histories are judged.
+    async fn ruled(&self, owner: &PgPool, seed: u64) -> anyhow::Result<RuledClients> {
+        let servers: Vec<String> = self
+            .servers
+            .iter()
+            .map(|server| format!("http://{server}"))
+            .collect();
+        ruled::create(owner).await?;
+        RuledClients::start(seed, &servers, &Pause::default(), owner).await
+    }
+
+    /// How many votes of the load and of the voters are stored.
+    async fn stored(&self, owner: &PgPool) -> anyhow::Result<u64> {
+        stored_on(owner, 1, u64::try_from(self.items)? + NOTED_ITEMS).await
+    }
+
     /// How many votes of the voters are stored.
-    async fn stored_noted(&self, stores: &Stores) -> anyhow::Result<u64> {
-        let rows: i64 = sqlx::query_scalar("select count(*) from vote where item_id > $1")
-            .bind(i64::try_from(self.items)?)
-            .fetch_one(&stores.pool())
-            .await?;
-        Ok(u64::try_from(rows)?)
+    async fn stored_noted(&self, owner: &PgPool) -> anyhow::Result<u64> {
+        let items = u64::try_from(self.items)?;
+        stored_on(owner, items + 1, items + NOTED_ITEMS).await
     }
 
     /// Waits until each server's votes are counted again.
@@ -149,6 +166,16 @@ impl Pair {
         }
         Ok(())
     }
+}
+
+/// How many votes are stored on the items from one to another.
+async fn stored_on(owner: &PgPool, first: u64, last: u64) -> anyhow::Result<u64> {
+    let rows: i64 = sqlx::query_scalar("select count(*) from vote where item_id between $1 and $2")
+        .bind(i64::try_from(first)?)
+        .bind(i64::try_from(last)?)
+        .fetch_one(owner)
+        .await?;
+    Ok(u64::try_from(rows)?)
 }
 
 /// Stores that fail over, with a pair on them.
@@ -193,12 +220,14 @@ pub async fn play<B: Breakable>(mut broken: B) -> anyhow::Result<(Value, Vec<Str
     let seed = number("SEED")?.unwrap_or(0);
     let mut random = StdRng::seed_from_u64(seed);
     let rounds = usize::try_from(number_from_one("ROUNDS")?.unwrap_or(DEFAULT_ROUNDS))?;
-    // All rows of the ledger, those of the voters who note each answer, and how many votes had no answer in all.
-    let (mut stored, mut stored_noted, mut unanswered) = (0, 0, 0);
+    // All rows of the load and the voters, those of the voters who note each answer, and how many votes had no answer in
+    // all. Requests of rules that were answered.
+    let (mut stored, mut stored_noted, mut unanswered, mut decided) = (0, 0, 0, 0);
     let mut failures = Vec::new();
     let (mut without_count, mut exact_after) = (Vec::new(), Vec::new());
     let mut answers_without = (0, Vec::new());
     let mut judge = Judge::default();
+    let owner = broken.stores().pool();
     for round in 1..=rounds {
         let fault = broken.draw(round, &mut random)?;
         let beside = Drawn::draw(&mut random)?;
@@ -206,6 +235,7 @@ pub async fn play<B: Breakable>(mut broken: B) -> anyhow::Result<(Value, Vec<Str
         broken.prepare(round).await?;
         let load = broken.pair().load();
         let voters = broken.pair().voters(random.random())?;
+        let ruled = broken.pair().ruled(&owner, random.random()).await?;
         sleep(BEFORE + Duration::from_millis(random.random_range(0..500))).await;
         let began = Instant::now();
         let programs = Arc::clone(&broken.pair().programs);
@@ -224,8 +254,9 @@ pub async fn play<B: Breakable>(mut broken: B) -> anyhow::Result<(Value, Vec<Str
             counted = broken_and_mended => counted.with_context(|| name.clone())?,
             never = answers.watch(&load, began) => never,
         };
-        let (load, noted) = tokio::join!(load.stop(), voters.stop());
-        let noted = noted.with_context(|| name.clone())?;
+        let (load, noted, ruled) = tokio::join!(load.stop(), voters.stop(), ruled.finish());
+        let (noted, ruled) = (noted.with_context(|| name.clone())?, ruled?);
+        decided += ruled.answered;
         let lost_answers = load.failures + noted.unanswered.len() as u64;
         let mut refused = load.refused + noted.refusals.len() as u64;
         let mut may_lose = 0;
@@ -249,8 +280,10 @@ pub async fn play<B: Breakable>(mut broken: B) -> anyhow::Result<(Value, Vec<Str
             .await
             .with_context(|| name.clone())?;
         stored = rows;
+        let wrong = ruled.judge(&owner).await?;
+        failures.extend(wrong.into_iter().map(|found| format!("{name}: {found}")));
         let least = stored_noted + noted.votes() as u64;
-        stored_noted = broken.pair().stored_noted(broken.stores()).await?;
+        stored_noted = broken.pair().stored_noted(&owner).await?;
         if !(least..=least + noted.unanswered.len() as u64).contains(&stored_noted) {
             failures.push(format!(
                 "{name}: of the voters who note each answer {stored_noted} votes are stored, and {least} were acknowledged"
@@ -284,6 +317,7 @@ pub async fn play<B: Breakable>(mut broken: B) -> anyhow::Result<(Value, Vec<Str
         "faults": rounds,
         "stored_votes": stored,
         "votes_without_an_answer": unanswered,
+        "requests_of_rules": decided,
         "seconds_until_counts_are_back": spread(&mut without_count),
         "answers_without_count": answers_without.0,
         "seconds_with_answers_without_count": spread(&mut answers_without.1),
@@ -332,10 +366,7 @@ async fn until_exact(
     let began = Instant::now();
     let owner = broken.stores().pool();
     loop {
-        let rows: i64 = sqlx::query_scalar("select count(*) from vote")
-            .fetch_one(&owner)
-            .await?;
-        let rows = u64::try_from(rows)?;
+        let rows = broken.pair().stored(&owner).await?;
         if !expected.contains(&rows) {
             bail!("{expected:?} votes must be stored, and {rows} are");
         }

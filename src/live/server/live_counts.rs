@@ -158,6 +158,11 @@ impl LiveCounts {
         self.state.parts().iter().find_map(|part| part.breaker.refusal())
     }
 
+    /// Whether workers count in another Redis, so that counts here are not shown. In a Cluster, those of some bucket.
+    pub fn are_elsewhere(&self) -> bool {
+        self.state.parts().iter().any(|part| part.place.is_elsewhere())
+    }
+
     /// Adds a batch to the live counts of its items. Each item may be given once. Returns a reply
     /// for each delta, in order.
     ///

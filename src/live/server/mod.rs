@@ -7,6 +7,7 @@
 //! - `warm_items`: which votes make a live count.
 //! - `throttles`: places in the windows of throttles.
 //! - `place`: whether workers have entered this Redis.
+//! - `seen_place`: what looks at that have found.
 //! - `state`: what the calls and the repair task share.
 //! - `repair_suspects`: the task that invalidates suspects and closes the circuit breaker.
 
@@ -15,6 +16,7 @@ mod calls;
 mod live_counts;
 mod place;
 mod repair_suspects;
+mod seen_place;
 mod state;
 mod suspects;
 mod throttles;
@@ -23,6 +25,7 @@ mod warm_items;
 pub(crate) use live_counts::BACK_PRESSURE_LIMIT;
 pub use live_counts::{CountReply, LiveCount, LiveCounts, LiveRead, Seed};
 pub use place::Place;
+pub(crate) use seen_place::ELSEWHERE_LOOKS;
 pub(crate) use suspects::REPAIR_LIMIT_ITEMS;
 pub use suspects::SUSPECTS_LIMIT_ITEMS;
 pub use throttles::THROTTLE_CALL_LIMIT_ATTEMPTS;

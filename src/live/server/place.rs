@@ -1,7 +1,10 @@
 //! Whether the counts are in this server's Redis, as the workers see it.
 
+use futures_util::future::join_all;
+
 use super::LiveCounts;
 use crate::live::LiveError;
+use crate::live::any_connection::AnyConnection;
 use crate::live::buckets::Bucket;
 
 /// Where the counts are, seen from a Redis.
@@ -22,28 +25,77 @@ impl LiveCounts {
         self.redis().bucket_count()
     }
 
-    /// Where the counts are, if these are the last entries of buckets (by their place) into an epoch that workers have
-    /// noted in Postgres: see `sync::epoch`. Elsewhere, if those of one bucket are.
+    /// Where the counts of each bucket are, if these are the last entries of buckets (by their place) into an epoch that
+    /// workers have noted in Postgres: see `sync::epoch`. A bucket without one was entered nowhere, or, if `are_of_another`,
+    /// in another kind of Redis. A Redis that does not answer says nothing.
+    pub async fn places(&self, entries: &[(i16, String)], are_of_another: bool) -> Vec<(Bucket, Place)> {
+        let looks = self.redis().buckets().filter_map(|bucket| {
+            let of_bucket = entries.iter().find(|(of, _)| *of == bucket.place());
+            // No epoch has this name.
+            let no_entry = (entries.is_empty() && are_of_another).then_some("");
+            let entry = of_bucket.map(|(_, entry)| entry.as_str()).or(no_entry)?;
+            Some(async move {
+                let place = self.place_of(bucket, entry).await;
+                (bucket, place.unwrap_or(Place::Unknown))
+            })
+        });
+        join_all(looks).await
+    }
+
+    /// Takes counts out of use that a look did not find here, and into use again that it did.
     ///
-    /// # Errors
-    /// When Redis is unavailable.
-    pub async fn place(&self, entries: &[(i16, String)]) -> Result<Place, LiveError> {
-        let mut places = Vec::with_capacity(entries.len());
-        for bucket in self.redis().buckets() {
-            if let Some((_, entry)) = entries.iter().find(|(of, _)| *of == bucket.place()) {
-                places.push(self.place_of(bucket, entry).await?);
+    /// Counts that workers keep elsewhere lack the votes of others here: a cut-off server has not heard yet that another
+    /// Redis was promoted, or is set to a wrong one.
+    pub fn note_places(&self, places: &[(Bucket, Place)]) {
+        for (bucket, place) in places {
+            let part = self.state.part(*bucket);
+            match place {
+                Place::Here => {
+                    if part.place.found_here() {
+                        part.wake_repair.notify_one();
+                    }
+                }
+                Place::Elsewhere => {
+                    // Before the circuit breaker opens: the repair task closes it only if they are not elsewhere.
+                    if part.place.found_elsewhere()
+                        && let Some(generation) = part.breaker.generation()
+                    {
+                        part.breaker.open(generation, &LiveError::CountedElsewhere);
+                    }
+                }
+                Place::Empty | Place::Unknown => part.place.found_nothing(),
             }
         }
-        let are_all = |wanted: Place| places.iter().all(|place| *place == wanted);
-        Ok(match () {
-            () if places.contains(&Place::Elsewhere) => Place::Elsewhere,
-            () if are_all(Place::Here) => Place::Here,
-            () if are_all(Place::Empty) => Place::Empty,
-            () => Place::Unknown,
-        })
     }
 
     async fn place_of(&self, bucket: Bucket, entry: &str) -> Result<Place, LiveError> {
+        let redis = self.redis();
+        let mut connection = redis.get(bucket).await?;
+        let place = self.seen_place(bucket, entry, &mut connection).await?;
+        if let AnyConnection::Pooled(pooled) = &mut connection
+            && place == Place::Elsewhere
+        {
+            // A proxy or a name may lead to another Redis by now, and only kept connections to the one from before.
+            let mut fresh = redis.connect(bucket).await?;
+            if self.seen_place(bucket, entry, &mut fresh).await? == Place::Here {
+                pooled.mislead();
+                let part = self.state.part(bucket);
+                if let Some(generation) = part.breaker.generation() {
+                    part.breaker.open(generation, &LiveError::PrimaryMoved);
+                    part.wake_repair.notify_one();
+                }
+            }
+        }
+        Ok(place)
+    }
+
+    /// Where the counts are, over this connection.
+    async fn seen_place(
+        &self,
+        bucket: Bucket,
+        entry: &str,
+        connection: &mut AnyConnection,
+    ) -> Result<Place, LiveError> {
         let redis = self.redis();
         // While a worker is entering an epoch, the mark that it made in its Redis.
         let is_mark = entry.starts_with(&redis.keys().entering(bucket, ""));
@@ -52,8 +104,7 @@ impl LiveCounts {
         } else {
             redis.keys().epoch(bucket)
         };
-        let mut connection = redis.get(bucket).await?;
-        let found: Option<String> = redis::cmd("GET").arg(key).query_async(&mut connection).await?;
+        let found: Option<String> = redis::cmd("GET").arg(key).query_async(connection).await?;
         // After the answer: it may be the first one of a new primary, while the threads still count in the old one.
         if self.state.part(bucket).has_moved(redis.number(bucket).await?) {
             return Ok(Place::Unknown);
@@ -65,5 +116,38 @@ impl LiveCounts {
             None if is_mark => Place::Unknown,
             None => Place::Empty,
         })
+    }
+}
+
+impl Place {
+    /// Where the counts of all buckets are. Elsewhere, if those of one are.
+    pub fn of_all(places: &[(Bucket, Self)]) -> Self {
+        let are_all = |wanted: Self| places.iter().all(|(_, place)| *place == wanted);
+        match () {
+            () if places.iter().any(|(_, place)| *place == Self::Elsewhere) => Self::Elsewhere,
+            () if are_all(Self::Here) => Self::Here,
+            () if are_all(Self::Empty) => Self::Empty,
+            () => Self::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_bucket_elsewhere_is_enough_and_here_and_empty_take_all() {
+        let of = |places: &[Place]| {
+            let places: Vec<_> = Bucket::first(16).zip(places.iter().copied()).collect();
+            Place::of_all(&places)
+        };
+        assert_eq!(
+            of(&[Place::Here, Place::Elsewhere, Place::Unknown]),
+            Place::Elsewhere
+        );
+        assert_eq!(of(&[Place::Here, Place::Here]), Place::Here);
+        assert_eq!(of(&[Place::Empty, Place::Empty]), Place::Empty);
+        assert_eq!(of(&[Place::Here, Place::Empty]), Place::Unknown);
     }
 }

@@ -79,6 +79,9 @@ async fn repair(state: &State, part: &Part) -> Result<Option<Instant>, LiveError
         // The threads' connections lead to the old primary, which may go on answering.
         return Err(LiveError::PrimaryMoved);
     }
+    if is_open() && part.place.is_elsewhere() && !part.has_moved(number) {
+        return Err(LiveError::CountedElsewhere);
+    }
     if !is_open()
         && let DueSuspects::None { next } = part.suspects.ready(|| {})
     {
@@ -126,7 +129,12 @@ async fn repair(state: &State, part: &Part) -> Result<Option<Instant>, LiveError
         }
         // Runs while no suspect can be added. A later suspect wakes the task again.
         let close = || {
-            if probed.is_ok() && is_open() {
+            let is_here = || !part.place.is_elsewhere() || part.has_moved(number);
+            if probed.is_ok() && is_open() && is_here() {
+                // What was seen was of the Redis from before.
+                if part.has_moved(number) {
+                    part.place.found_here();
+                }
                 part.closed_at.store(number, Ordering::Relaxed);
                 part.breaker.close();
             }

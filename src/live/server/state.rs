@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{Notify, RwLock, watch};
 
 use super::breaker::{AllBreakers, CircuitBreaker};
+use super::seen_place::SeenPlace;
 use super::suspects::Suspects;
 use super::warm_items::{Seeding, WarmItems};
 use crate::domain::{ItemId, Owner};
@@ -37,6 +38,8 @@ pub(super) struct Part {
     pub back_pressure: RwLock<()>,
     /// [`Redis::number`] when the circuit breaker closed last; 0: it never has.
     pub closed_at: AtomicU64,
+    /// Whether the workers' counts are here. While they are elsewhere, the circuit breaker stays open.
+    pub place: SeenPlace,
 }
 
 impl State {
@@ -57,6 +60,7 @@ impl State {
             wake_repair: Notify::new(),
             back_pressure: RwLock::default(),
             closed_at: AtomicU64::default(),
+            place: SeenPlace::default(),
         });
         Self {
             parts: parts.collect(),

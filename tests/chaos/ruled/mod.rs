@@ -54,13 +54,14 @@ fn voter_id(voter: u32) -> String {
     format!("ruled-{voter}")
 }
 
-/// Creates the items and polls of the ruled clients.
+/// Creates the items and polls of the ruled clients. Those of an earlier round keep their votes, and get another name.
 ///
 /// # Errors
 /// When Postgres does not answer.
 pub async fn create(owner: &PgPool) -> anyhow::Result<()> {
     sqlx::raw_sql(&format!(
-        "insert into item (name) values ('changed');
+        "update item set name = 'earlier' where name in ('changed', 'limited', 'one', 'two');
+         insert into item (name) values ('changed');
          with made as (insert into rule default values returning id),
               item as (insert into item (name, rule_id) select 'limited', id from made returning id)
          insert into place (item_id, max_votes, is_numbered) select id, {MAX_VOTES}, true from item;

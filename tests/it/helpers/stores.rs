@@ -7,6 +7,16 @@ pub use testkit::stores::Stores;
 /// For [`blocker`]: keeps everyone else from writing to the ledger.
 pub const LOCK_VOTES: &str = "lock table vote in share row exclusive mode";
 
+/// Says that a worker is alive: those that run in a test send no heartbeats.
+pub async fn worker_is_alive(pool: &PgPool) {
+    sqlx::query(
+        "insert into worker (name, started_at, seen_at) values ('x', now(), now() + interval '1 hour')",
+    )
+    .execute(pool)
+    .await
+    .expect("the owner may");
+}
+
 /// Runs a statement in a transaction of its own.
 /// Others wait for its locks until the transaction is rolled back.
 pub async fn blocker(pool: &PgPool, statement: &str) -> Transaction<'static, Postgres> {

@@ -7,13 +7,15 @@ use tally::dev::PrivateSentinels;
 use tally::domain::ItemId;
 use tally::ledger::Role;
 use tally::live::KeyPrefix;
+use tally::sync::Worker;
+use testkit::proxy::Proxy;
 use testkit::stores::{Watched, redis_connection};
 
 use super::starts::assert_refuses;
 use crate::helpers::eventually;
 use crate::helpers::programs::{SYNC_WORKER, TALLY};
-use crate::helpers::stores::Stores;
-use crate::helpers::tally::{Tally, logins};
+use crate::helpers::stores::{Stores, worker_is_alive};
+use crate::helpers::tally::{Tally, logins, options};
 
 /// A Tally whose worker asks all Sentinels, and whose server asks these.
 async fn watched(server_asks: std::ops::Range<usize>) -> (Tally, Watched) {
@@ -87,9 +89,18 @@ async fn a_failover_is_followed_no_vote_is_refused_and_each_counts_once() {
     tally.assert_exact_when_quiescent(item).await;
 }
 
-/// The server's Sentinel is cut off, and the old primary has heard nothing: it goes on counting.
-#[tokio::test(flavor = "multi_thread")]
-async fn what_a_server_counted_on_an_old_primary_is_counted_again_without_an_audit() {
+/// A failover that one server has not heard of: its Sentinel is cut off, and so is the old primary, which goes on
+/// counting. The item has two votes.
+struct HalfMoved {
+    tally: Tally,
+    watched: Watched,
+    worker: Worker,
+    item: ItemId,
+    /// The address of a server that has heard of it.
+    follower: String,
+}
+
+async fn half_moved() -> HalfMoved {
     let (tally, watched) = watched(0..1).await;
     let item = tally.item("x").await;
     assert_eq!(tally.add(item, 1).await, Some(1));
@@ -124,6 +135,24 @@ async fn what_a_server_counted_on_an_old_primary_is_counted_again_without_an_aud
         watched.sentinels.pause(sentinel).expect("Sentinel runs");
     }
 
+    HalfMoved {
+        tally,
+        watched,
+        worker,
+        item,
+        follower,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_server_counted_on_an_old_primary_is_counted_again_without_an_audit() {
+    let HalfMoved {
+        tally,
+        watched,
+        worker,
+        item,
+        follower,
+    } = half_moved().await;
     assert_eq!(add_at(&tally, &follower, item).await, Some(3));
     assert_eq!(tally.add(item, 1).await, Some(3), "the old primary counts");
     assert_eq!(add_at(&tally, &follower, item).await, Some(4), "one is missing");
@@ -137,6 +166,113 @@ async fn what_a_server_counted_on_an_old_primary_is_counted_again_without_an_aud
     assert_eq!(tally.add(item, 1).await, Some(6));
     assert_eq!(add_at(&tally, &follower, item).await, Some(7));
     tally.assert_exact_when_quiescent(item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_left_with_an_old_primary_shows_no_counts_of_it_and_all_once_it_hears_of_the_new_one()
+ {
+    let HalfMoved {
+        tally,
+        watched,
+        worker,
+        item,
+        follower,
+    } = half_moved().await;
+    let mut votes = 2;
+    assert_eq!(add_at(&tally, &follower, item).await, Some(votes + 1));
+    votes += 1;
+    worker_is_alive(&tally.pool).await;
+    let until = async |what: &str, votes: &mut i64, is_counted: bool| {
+        eventually(what, async || {
+            *votes += 1;
+            (tally.add(item, 1).await.is_some() == is_counted).then_some(())
+        })
+        .await;
+    };
+    until(
+        "the server has seen that workers are elsewhere",
+        &mut votes,
+        false,
+    )
+    .await;
+    for _ in 0..3 {
+        votes += 1;
+        assert_eq!(tally.add(item, 1).await, None, "it goes on storing votes");
+    }
+    let (status, ready) = tally.get("/health/ready").await;
+    assert_eq!(status, StatusCode::OK, "{ready}");
+    eventually("it says why it shows no counts", async || {
+        let (_, ready) = tally.get("/health/ready").await;
+        ready
+            .to_string()
+            .contains("the workers count in another Redis")
+            .then_some(())
+    })
+    .await;
+    eventually("its votes are counted in the new primary", async || {
+        worker.recover_crashed_writers().await.ok()?;
+        votes += 1;
+        (add_at(&tally, &follower, item).await == Some(votes)).then_some(())
+    })
+    .await;
+    for sentinel in 0..PrivateSentinels::NUMBER {
+        watched.sentinels.resume(sentinel).expect("Sentinel runs");
+    }
+    until("it follows the new primary", &mut votes, true).await;
+    eventually("all counts are rebuilt once more", async || {
+        worker.enter_epoch().await.ok().flatten()
+    })
+    .await;
+    assert_eq!(tally.add(item, 1).await, Some(votes + 1));
+    assert_eq!(add_at(&tally, &follower, item).await, Some(votes + 2));
+    tally.assert_exact_when_quiescent(item).await;
+}
+
+/// A name or a proxy stands before two Redis, and the server's connections stay with the old one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_whose_connections_stay_with_an_old_redis_makes_new_ones_and_none_of_its_votes_stays_uncounted()
+ {
+    let (stores, watched) = Stores::start().await.watched().await;
+    for sentinel in 0..PrivateSentinels::NUMBER {
+        watched.sentinels.pause(sentinel).expect("Sentinel runs");
+    }
+    let (old, new) = (stores.redis.port(), watched.replicas[0].port());
+    let at = |urls: StoreUrls, port: u16| StoreUrls {
+        redis_url: urls
+            .redis_url
+            .as_str()
+            .replace(&format!(":{old}/"), &format!(":{port}/"))
+            .into(),
+        ..urls
+    };
+    let proxy = Proxy::start(old).await.expect("a proxy");
+    let tally = Tally::start_at(stores, |_, urls| at(urls, proxy.port()), |_| {}).await;
+    let item = tally.item("x").await;
+    tally.worker().enter_epoch().await.expect("the stores answer");
+    assert_eq!(tally.add(item, 1).await, Some(1));
+    let promoted = watched.replicas[0].url();
+    send(&promoted, &["CONFIG", "SET", "min-replicas-to-write", "0"]).await;
+    send(&promoted, &["REPLICAOF", "NO", "ONE"]).await;
+    proxy.point_new_to(new);
+    let urls = |role| at(logins(&tally.stores, role), new);
+    let worker = app::worker(&urls(Role::Worker), options(), "test worker").expect("URLs");
+    let follower = tally.another_server_at(urls).await;
+    eventually("the epoch of the new Redis is entered", async || {
+        worker.enter_epoch().await.ok().flatten()
+    })
+    .await;
+    assert_eq!(add_at(&tally, &follower, item).await, Some(2));
+    assert_eq!(tally.add(item, 1).await, Some(2), "it counts in the old one");
+    worker_is_alive(&tally.pool).await;
+    let mut votes = 3;
+    eventually("both count in the same one", async || {
+        worker.recover_crashed_writers().await.ok()?;
+        votes += 2;
+        add_at(&tally, &follower, item).await;
+        (tally.add(item, 1).await == Some(votes)).then_some(())
+    })
+    .await;
+    assert_eq!(add_at(&tally, &follower, item).await, Some(votes + 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,7 +11,7 @@ use testkit::stores::redis_connection;
 use super::{Clustered, ITEMS, SLOT};
 use crate::helpers::eventually;
 use crate::helpers::programs::{SYNC_WORKER, TALLY};
-use crate::helpers::stores::Stores;
+use crate::helpers::stores::{Stores, worker_is_alive};
 use crate::stores::starts::assert_refuses;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -352,19 +352,21 @@ async fn while_a_node_is_full_the_epochs_of_the_others_are_entered_and_their_cou
 
 /// One of its buckets is on a node that was replaced, and the server has not heard of it.
 #[tokio::test(flavor = "multi_thread")]
-async fn votes_of_a_server_that_counts_in_a_replaced_node_are_left_to_recovery() {
+async fn votes_of_a_server_that_counts_in_a_replaced_node_are_left_to_recovery_and_the_node_s_counts_are_not_shown()
+ {
     let mut clustered = Clustered::start().await;
     clustered.enter_epoch().await;
     clustered.until_counted().await;
     let pool = clustered.tally.pool.clone();
-    // This test's worker sends no heartbeats.
-    sqlx::raw_sql(
-        "insert into worker (name, started_at, seen_at) values ('x', now(), now() + interval '1 hour');
-         update epoch_entry set entry = 'x:5:another' where bucket = 7",
-    )
-    .execute(&pool)
-    .await
-    .expect("the owner may");
+    worker_is_alive(&pool).await;
+    let entry: String = sqlx::query_scalar("select entry from epoch_entry where bucket = 7")
+        .fetch_one(&pool)
+        .await
+        .expect("the worker has entered it");
+    sqlx::query("update epoch_entry set entry = 'x:5:another' where bucket = 7")
+        .execute(&pool)
+        .await
+        .expect("the owner may");
     let given_up = async || -> Option<i64> {
         sqlx::query_scalar(
             "select count(*) from writer_connection
@@ -382,4 +384,15 @@ async fn votes_of_a_server_that_counts_in_a_replaced_node_are_left_to_recovery()
         })
         .await;
     }
+    let uncounted = clustered.add_to_all().await;
+    assert!((1..ITEMS).contains(&uncounted), "{uncounted} of {ITEMS}");
+    sqlx::query("update epoch_entry set entry = $1 where bucket = 7")
+        .bind(entry)
+        .execute(&pool)
+        .await
+        .expect("the owner may");
+    eventually("all counts are shown again", async || {
+        (clustered.add_to_all().await == 0).then_some(())
+    })
+    .await;
 }

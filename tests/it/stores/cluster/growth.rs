@@ -16,6 +16,7 @@ use tokio::process::Command;
 use super::{Clustered, ITEMS, Line, SLOT};
 use crate::helpers::eventually;
 use crate::helpers::programs::{SYNC_WORKER, command, run, start_server_with, start_worker, stop, text};
+use crate::helpers::stores::worker_is_alive;
 use crate::helpers::tally::{Tally, logins, options};
 
 /// Votes on each item that show that voting goes on.
@@ -183,13 +184,7 @@ async fn the_votes_of_a_server_that_is_forgotten_in_the_old_redis_are_counted_in
         tally.add_at(&moved, item, 1).await;
     }
     enter(&worker).await;
-    // This test's worker sends no heartbeats.
-    sqlx::query(
-        "insert into worker (name, started_at, seen_at) values ('x', now(), now() + interval '1 hour')",
-    )
-    .execute(&tally.pool)
-    .await
-    .expect("the owner may");
+    worker_is_alive(&tally.pool).await;
     let mut votes = 6;
     for _ in 0..3 {
         tally.add(item, 1).await;
