@@ -81,6 +81,11 @@ impl Redis {
         self.route.get(bucket).await
     }
 
+    /// Closes the connections that the pool keeps: they lead to another Redis than new ones.
+    pub(super) fn renew_pool(&self) {
+        self.route.renew_pool();
+    }
+
     /// The number of the Redis that has this bucket now. Another number is another Redis: connections that are kept
     /// lead to the one from before.
     pub(super) async fn number(&self, bucket: Bucket) -> Result<u64, LiveError> {

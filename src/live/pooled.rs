@@ -35,11 +35,6 @@ impl Pooled {
         }
     }
 
-    /// Closes it once it is dropped: it leads to another Redis than a new one.
-    pub fn mislead(&mut self) {
-        self.is_misled = true;
-    }
-
     fn connection(&mut self) -> RedisResult<&mut Connection> {
         let gone = || RedisError::from((redis::ErrorKind::Client, "the connection was given back"));
         self.connection.as_mut().ok_or_else(gone)

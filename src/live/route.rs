@@ -227,6 +227,18 @@ impl Route {
         got.map(AnyConnection::Pooled)
     }
 
+    /// Closes the connections that the pool keeps. Those in use end with it.
+    pub fn renew_pool(&self) {
+        let node = match &self.how {
+            How::Fixed(node) => Some(Arc::clone(node)),
+            How::Followed(followed) => followed.known().primary.clone(),
+            How::Cluster { .. } => None,
+        };
+        if let Some(node) = node {
+            node.renew_pool();
+        }
+    }
+
     /// A connection failed: whoever comes next asks Sentinels again.
     fn ask_again(&self) {
         if let How::Followed(followed) = &self.how {
@@ -370,6 +382,15 @@ impl Node {
             *logged_in = LoggedIn { number, pool };
         }
         Ok((number, logged_in.pool.clone()))
+    }
+
+    fn renew_pool(&self) {
+        let mut logged_in = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = self.url.login_number();
+        // It could be made with the same settings before.
+        if let Ok(pool) = pool(log_in(&self.info, &self.url), &self.config, self.is_named) {
+            *logged_in = LoggedIn { number, pool };
+        }
     }
 
     async fn connect(&self) -> Result<MultiplexedConnection, LiveError> {

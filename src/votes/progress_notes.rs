@@ -22,6 +22,8 @@ const BATCHES_EVERY: Duration = Duration::from_millis(5);
 const EMPTY_LIMIT: Duration = Duration::from_secs(10);
 /// Two looks that are further apart say nothing of the time between them.
 const EMPTY_LOOKS_WITHIN: Duration = Duration::from_secs(3);
+/// How often it is looked where the counts are while nobody votes, or once they are elsewhere.
+const SLOW_LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often votes are then left to crashed-writer recovery. Each batch writer takes a new connection for that.
 const LEAVE_EVERY: Duration = Duration::from_secs(1);
 
@@ -34,6 +36,7 @@ pub struct ProgressNotes {
     /// that.
     elsewhere_looks: u32,
     left_at: Option<Instant>,
+    looked_at: Option<Instant>,
     /// When Redis looked empty first, and last, without a look in between that found something else.
     empty: Option<(Instant, Instant)>,
     /// Whether counts were elsewhere since the last note. Then nobody knows where the votes since then were counted.
@@ -51,6 +54,7 @@ impl ProgressNotes {
             noted: None,
             elsewhere_looks: 0,
             left_at: None,
+            looked_at: None,
             empty: None,
             were_elsewhere: false,
             abandoned: Vec::new(),
@@ -76,16 +80,20 @@ impl ProgressNotes {
     /// not have heard yet that another Redis was promoted, and may end before it does.
     pub async fn note(&mut self) -> Result<(), LedgerError> {
         let (last, run) = self.ledger.last_vote_id().await?;
-        let have_ended = self.batches_have_ended().await;
-        // Also while nobody votes: counts that are read must be the workers', too.
-        let place = self.look().await?;
-        if !have_ended {
+        let have_ended = self.batches_have_ended().await?;
+        let is_noted = self.noted == Some((last, run));
+        let is_slow = is_noted || self.elsewhere_looks >= ELSEWHERE_LOOKS;
+        if is_slow && self.looked_at.is_some_and(|at| at.elapsed() < SLOW_LOOK_EVERY) {
             return Ok(());
         }
-        let is_noted = self.noted == Some((last, run));
+        // Also while nobody votes: counts that are read must be the workers', too.
+        let place = self.look().await?;
+        if is_noted || !have_ended {
+            return Ok(());
+        }
         match place {
             Place::Here => {
-                if is_noted || self.live_counts.suspect_total() > 0 {
+                if self.live_counts.suspect_total() > 0 {
                     return Ok(());
                 }
                 // Asked only now, when no suspect is left: while Redis is unavailable, new ones may come all the time.
@@ -96,11 +104,7 @@ impl ProgressNotes {
                 }
             }
             Place::Unknown | Place::Empty => return Ok(()),
-            Place::Elsewhere => {
-                if is_noted {
-                    return Ok(());
-                }
-                self.were_elsewhere = true;
+            Place::Elsewhere | Place::Behind => {
                 // A single look says little, and these votes may have been left to recovery a moment ago.
                 if self.elsewhere_looks < ELSEWHERE_LOOKS
                     || self.left_at.is_some_and(|at| at.elapsed() < LEAVE_EVERY)
@@ -119,7 +123,7 @@ impl ProgressNotes {
         if !self.abandoned.is_empty() {
             // Batches that begin from here on have connections of their own. If a writer has
             // nothing to store, its connection would stay open.
-            if self.batches_have_ended().await {
+            if self.batches_have_ended().await? {
                 self.ledger.end_connections(&self.abandoned).await?;
                 self.abandoned.clear();
             }
@@ -134,17 +138,20 @@ impl ProgressNotes {
     /// shown.
     async fn look(&mut self) -> Result<Place, LedgerError> {
         let (entries, are_of_another) = self.ledger.last_entries(self.live_counts.bucket_count()).await?;
-        let places = self.live_counts.places(&entries, are_of_another).await;
+        let mut places = self.live_counts.places(&entries, are_of_another).await;
+        self.looked_at = Some(Instant::now());
         let place = Place::of_all(&places);
         let is_empty_for_long = self.is_empty_for_long(place == Place::Empty);
         // Workers have never been in this one, or are in one of another kind: what it counts is left to recovery. It may
         // be the one that all are about to move to, so its counts are shown.
         let is_another = is_empty_for_long || (entries.is_empty() && are_of_another);
-        let place = if is_another { Place::Elsewhere } else { place };
+        let mut place = if is_another { Place::Elsewhere } else { place };
+        // Whatever follows: nobody knows where the votes since the last note were counted.
+        self.were_elsewhere |= place == Place::Elsewhere;
         // Without workers, their last entry may be an old one.
         if place == Place::Elsewhere && !self.ledger.has_workers().await? {
-            self.elsewhere_looks = 0;
-            return Ok(Place::Unknown);
+            places.retain(|(_, place)| !place.is_left());
+            place = Place::Unknown;
         }
         self.live_counts.note_places(&places);
         self.elsewhere_looks = match place {
@@ -165,16 +172,23 @@ impl ProgressNotes {
         self.empty.is_some_and(|(first, _)| first.elapsed() > EMPTY_LIMIT)
     }
 
-    /// Waits until the batches under way have ended. Returns false when that takes too long.
-    async fn batches_have_ended(&self) -> bool {
+    /// Waits until the batches under way have ended. Returns false when that takes too long. Looks meanwhile where the
+    /// counts are: others' batches may be counted.
+    async fn batches_have_ended(&mut self) -> Result<bool, LedgerError> {
         let under_way = self.ledger.batches_under_way();
         let deadline = Instant::now() + BATCHES_LIMIT;
+        let mut next_look = Instant::now() + NOTE_EVERY;
         while !under_way.iter().all(|batch| batch.has_ended()) {
-            if Instant::now() >= deadline {
-                return false;
+            let now = Instant::now();
+            if now >= deadline {
+                return Ok(false);
+            }
+            if now >= next_look {
+                self.look().await?;
+                next_look = now + NOTE_EVERY;
             }
             sleep(BATCHES_EVERY).await;
         }
-        true
+        Ok(true)
     }
 }

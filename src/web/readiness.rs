@@ -208,12 +208,6 @@ async fn live_state(redis: &Redis, live_counts: &LiveCounts) -> LiveState {
     }
     let checked = redis.check(Program::Server).await;
     // Redis may take what these two send, and still refuse the server's own calls.
-    if checked.is_ok() && live_counts.are_elsewhere() {
-        return LiveState {
-            refusal: Some(LiveError::CountedElsewhere.to_string()),
-            ..LiveState::default()
-        };
-    }
     let of_calls = live_counts.refusal().map(LiveError::Refused);
     let errors = [checked.err(), probed.err(), of_calls].into_iter().flatten();
     let mut known = errors.filter(|error| error.is_refusal() || error.refusal().is_some());
@@ -227,7 +221,12 @@ async fn live_state(redis: &Redis, live_counts: &LiveCounts) -> LiveState {
             is_full: error.refusal().is_some_and(Refusal::is_out_of_memory),
             refusal: Some(error.to_string()),
         },
-        None => LiveState::default(),
+        None => LiveState {
+            refusal: live_counts
+                .are_elsewhere()
+                .then(|| LiveError::CountedElsewhere.to_string()),
+            ..LiveState::default()
+        },
     }
 }
 

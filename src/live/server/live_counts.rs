@@ -361,9 +361,17 @@ impl LiveCounts {
         }
     }
 
-    /// Waits until no item is suspect.
+    /// Waits until no item is suspect, but for those whose counts workers keep elsewhere: these are left to recovery.
     pub async fn repaired(&self) {
-        while self.suspect_total() > 0 {
+        let has_suspects = || {
+            let mut here = self
+                .state
+                .parts()
+                .iter()
+                .filter(|part| !part.place.is_elsewhere());
+            here.any(|part| part.suspects.total() > 0)
+        };
+        while has_suspects() {
             sleep(REPAIRED_EVERY).await;
         }
     }

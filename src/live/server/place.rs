@@ -13,6 +13,8 @@ pub enum Place {
     Here,
     /// A worker has entered another Redis since, or later data of this one.
     Elsewhere,
+    /// Kept connections lead to a Redis that workers have left, and new ones to theirs: a proxy or a name has changed.
+    Behind,
     /// This Redis has lost its data, or no worker has ever come to it.
     Empty,
     /// A bucket moves, fails over or has lost its data, or a worker is entering an epoch elsewhere.
@@ -63,27 +65,36 @@ impl LiveCounts {
                         part.breaker.open(generation, &LiveError::CountedElsewhere);
                     }
                 }
+                Place::Behind => {
+                    part.place.found_here();
+                    self.redis().renew_pool();
+                    if let Some(generation) = part.breaker.generation() {
+                        part.breaker.open(generation, &LiveError::PrimaryMoved);
+                    }
+                    part.wake_repair.notify_one();
+                }
                 Place::Empty | Place::Unknown => part.place.found_nothing(),
             }
         }
     }
 
     async fn place_of(&self, bucket: Bucket, entry: &str) -> Result<Place, LiveError> {
+        let part = self.state.part(bucket);
+        let is_refused = part.breaker.refusal().is_some();
+        if part.breaker.generation().is_none() && !is_refused && !part.place.is_elsewhere() {
+            // The repair task tries already. Until Redis answers it, no count is shown, and no vote is counted.
+            return Ok(Place::Unknown);
+        }
         let redis = self.redis();
         let mut connection = redis.get(bucket).await?;
         let place = self.seen_place(bucket, entry, &mut connection).await?;
-        if let AnyConnection::Pooled(pooled) = &mut connection
-            && place == Place::Elsewhere
-        {
-            // A proxy or a name may lead to another Redis by now, and only kept connections to the one from before.
-            let mut fresh = redis.connect(bucket).await?;
-            if self.seen_place(bucket, entry, &mut fresh).await? == Place::Here {
-                pooled.mislead();
-                let part = self.state.part(bucket);
-                if let Some(generation) = part.breaker.generation() {
-                    part.breaker.open(generation, &LiveError::PrimaryMoved);
-                    part.wake_repair.notify_one();
-                }
+        if place == Place::Elsewhere && matches!(connection, AnyConnection::Pooled(_)) {
+            let leads_here = async {
+                let mut fresh = redis.connect(bucket).await?;
+                self.seen_place(bucket, entry, &mut fresh).await
+            };
+            if let Ok(Place::Here) = leads_here.await {
+                return Ok(Place::Behind);
             }
         }
         Ok(place)
@@ -120,11 +131,16 @@ impl LiveCounts {
 }
 
 impl Place {
+    /// Whether this Redis, or the one that kept connections lead to, is none of the workers'.
+    pub fn is_left(self) -> bool {
+        matches!(self, Self::Elsewhere | Self::Behind)
+    }
+
     /// Where the counts of all buckets are. Elsewhere, if those of one are.
     pub fn of_all(places: &[(Bucket, Self)]) -> Self {
         let are_all = |wanted: Self| places.iter().all(|(_, place)| *place == wanted);
         match () {
-            () if places.iter().any(|(_, place)| *place == Self::Elsewhere) => Self::Elsewhere,
+            () if places.iter().any(|(_, place)| place.is_left()) => Self::Elsewhere,
             () if are_all(Self::Here) => Self::Here,
             () if are_all(Self::Empty) => Self::Empty,
             () => Self::Unknown,
@@ -146,6 +162,7 @@ mod tests {
             of(&[Place::Here, Place::Elsewhere, Place::Unknown]),
             Place::Elsewhere
         );
+        assert_eq!(of(&[Place::Here, Place::Behind]), Place::Elsewhere);
         assert_eq!(of(&[Place::Here, Place::Here]), Place::Here);
         assert_eq!(of(&[Place::Empty, Place::Empty]), Place::Empty);
         assert_eq!(of(&[Place::Here, Place::Empty]), Place::Unknown);
