@@ -149,7 +149,7 @@ where
     drop(writer);
     let noted = async {
         live_counts.repaired().await;
-        while progress.note().await.is_err() {
+        while !matches!(progress.note().await, Ok(true)) {
             sleep(NOTE_EVERY).await;
         }
     };

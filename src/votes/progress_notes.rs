@@ -78,23 +78,25 @@ impl ProgressNotes {
     /// have lower ids, so it has to end. Then its votes are counted, or their items are suspect, so
     /// there must be no suspects either. They must be counted where the workers' counts are, too: this program may
     /// not have heard yet that another Redis was promoted, and may end before it does.
-    pub async fn note(&mut self) -> Result<(), LedgerError> {
+    ///
+    /// Returns whether another try at once would be in vain. If not, nobody can say for a moment where the counts are.
+    pub async fn note(&mut self) -> Result<bool, LedgerError> {
         let (last, run) = self.ledger.last_vote_id().await?;
         let have_ended = self.batches_have_ended().await?;
         let is_noted = self.noted == Some((last, run));
         let is_slow = is_noted || self.elsewhere_looks >= ELSEWHERE_LOOKS;
         if is_slow && self.looked_at.is_some_and(|at| at.elapsed() < SLOW_LOOK_EVERY) {
-            return Ok(());
+            return Ok(true);
         }
         // Also while nobody votes: counts that are read must be the workers', too.
         let place = self.look().await?;
         if is_noted || !have_ended {
-            return Ok(());
+            return Ok(true);
         }
         match place {
-            Place::Here => {
+            Place::Here | Place::Entering => {
                 if self.live_counts.suspect_total() > 0 {
-                    return Ok(());
+                    return Ok(true);
                 }
                 // Asked only now, when no suspect is left: while Redis is unavailable, new ones may come all the time.
                 // Nobody knows any more which counts of the dropped ones are wrong: recovery rebuilds all of them.
@@ -103,13 +105,14 @@ impl ProgressNotes {
                     self.abandoned.extend(self.ledger.abandon_writers());
                 }
             }
-            Place::Unknown | Place::Empty => return Ok(()),
+            Place::Unknown => return Ok(false),
+            Place::EnteringElsewhere | Place::Empty => return Ok(true),
             Place::Elsewhere | Place::Behind => {
                 // A single look says little, and these votes may have been left to recovery a moment ago.
                 if self.elsewhere_looks < ELSEWHERE_LOOKS
                     || self.left_at.is_some_and(|at| at.elapsed() < LEAVE_EVERY)
                 {
-                    return Ok(());
+                    return Ok(true);
                 }
                 let error = "set REDIS_URL to that of the workers, and restart";
                 trouble!(
@@ -127,11 +130,11 @@ impl ProgressNotes {
                 self.ledger.end_connections(&self.abandoned).await?;
                 self.abandoned.clear();
             }
-            return Ok(());
+            return Ok(true);
         }
         self.ledger.note_counted(last, run).await?;
         self.noted = Some((last, run));
-        Ok(())
+        Ok(true)
     }
 
     /// Where the workers' counts are. If they have left this Redis, its counts lack votes of others: these are no longer
@@ -147,7 +150,7 @@ impl ProgressNotes {
         let is_another = is_empty_for_long || (entries.is_empty() && are_of_another);
         let mut place = if is_another { Place::Elsewhere } else { place };
         // Whatever follows: nobody knows where the votes since the last note were counted.
-        self.were_elsewhere |= place == Place::Elsewhere;
+        self.were_elsewhere |= matches!(place, Place::Elsewhere | Place::EnteringElsewhere | Place::Empty);
         // Without workers, their last entry may be an old one.
         if place == Place::Elsewhere && !self.ledger.has_workers().await? {
             places.retain(|(_, place)| !place.is_left());

@@ -208,7 +208,9 @@ async fn live_state(redis: &Redis, live_counts: &LiveCounts) -> LiveState {
     }
     let checked = redis.check(Program::Server).await;
     // Redis may take what these two send, and still refuse the server's own calls.
-    let of_calls = live_counts.refusal().map(LiveError::Refused);
+    // Of counts that are elsewhere, it may be an old one.
+    let of_calls = live_counts.refusal().filter(|_| !live_counts.are_elsewhere());
+    let of_calls = of_calls.map(LiveError::Refused);
     let errors = [checked.err(), probed.err(), of_calls].into_iter().flatten();
     let mut known = errors.filter(|error| error.is_refusal() || error.refusal().is_some());
     match known.next() {

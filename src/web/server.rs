@@ -283,8 +283,12 @@ impl Server {
 /// Notes the progress until Postgres has it. A connection that a thread opened ended with the thread, but the
 /// pool notices that only when it uses the connection.
 async fn note_last(progress: &mut ProgressNotes) {
-    while let Err(error) = progress.note().await {
-        tracing::debug!(%error, "the last votes are not noted yet");
+    loop {
+        match progress.note().await {
+            Ok(true) => return,
+            Ok(false) => tracing::debug!("the last votes are not noted yet"),
+            Err(error) => tracing::debug!(%error, "the last votes are not noted yet"),
+        }
         sleep(NOTE_AGAIN_AFTER).await;
     }
 }

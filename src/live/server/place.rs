@@ -3,6 +3,7 @@
 use futures_util::future::join_all;
 
 use super::LiveCounts;
+use super::live_counts::FailedCall;
 use crate::live::LiveError;
 use crate::live::any_connection::AnyConnection;
 use crate::live::buckets::Bucket;
@@ -15,9 +16,13 @@ pub enum Place {
     Elsewhere,
     /// Kept connections lead to a Redis that workers have left, and new ones to theirs: a proxy or a name has changed.
     Behind,
+    /// A worker is entering an epoch in this Redis. Its counts are the workers', but may still be wrong.
+    Entering,
+    /// The last worker that began to enter an epoch did so in another Redis, or has lost its mark in this one.
+    EnteringElsewhere,
     /// This Redis has lost its data, or no worker has ever come to it.
     Empty,
-    /// A bucket moves, fails over or has lost its data, or a worker is entering an epoch elsewhere.
+    /// Redis does not answer, or a bucket moves or fails over.
     Unknown,
 }
 
@@ -73,27 +78,46 @@ impl LiveCounts {
                     }
                     part.wake_repair.notify_one();
                 }
-                Place::Empty | Place::Unknown => part.place.found_nothing(),
+                Place::Entering | Place::EnteringElsewhere | Place::Empty | Place::Unknown => {
+                    part.place.found_nothing();
+                }
             }
         }
     }
 
     async fn place_of(&self, bucket: Bucket, entry: &str) -> Result<Place, LiveError> {
         let part = self.state.part(bucket);
-        let is_refused = part.breaker.refusal().is_some();
-        if part.breaker.generation().is_none() && !is_refused && !part.place.is_elsewhere() {
-            // The repair task tries already. Until Redis answers it, no count is shown, and no vote is counted.
-            return Ok(Place::Unknown);
-        }
         let redis = self.redis();
-        let mut connection = redis.get(bucket).await?;
-        let place = self.seen_place(bucket, entry, &mut connection).await?;
-        if place == Place::Elsewhere && matches!(connection, AnyConnection::Pooled(_)) {
-            let leads_here = async {
+        if part.breaker.generation().is_none() {
+            if part.breaker.refusal().is_none() && !part.place.is_elsewhere() {
+                // The repair task tries already. Until Redis answers it, no count is shown, and no vote is counted.
+                return Ok(Place::Unknown);
+            }
+            let mut fresh = redis.connect(bucket).await?;
+            return self.seen_place(bucket, entry, &mut fresh).await;
+        }
+        let Some((generation, kept)) = part.first() else {
+            let mut connection = redis.get(bucket).await?;
+            return self.seen_place(bucket, entry, &mut connection).await;
+        };
+        // It is older than all that votes are counted over: if one of these leads to an old Redis, it does, too.
+        let place = match self
+            .seen_place(bucket, entry, &mut AnyConnection::Own(kept))
+            .await
+        {
+            Ok(place) => place,
+            Err(error) => {
+                let generation = Some(generation);
+                return Err(self.open_breaker(bucket, FailedCall { generation, error }));
+            }
+        };
+        if place == Place::Elsewhere {
+            // A proxy or a name may lead to another Redis by now, and only kept connections to the one from before.
+            let over_fresh = async {
                 let mut fresh = redis.connect(bucket).await?;
                 self.seen_place(bucket, entry, &mut fresh).await
             };
-            if let Ok(Place::Here) = leads_here.await {
+            if over_fresh.await.is_ok_and(Place::is_here) {
                 return Ok(Place::Behind);
             }
         }
@@ -121,10 +145,10 @@ impl LiveCounts {
             return Ok(Place::Unknown);
         }
         Ok(match found {
-            Some(_) if is_mark => Place::Here,
+            Some(_) if is_mark => Place::Entering,
             Some(known) if known == entry => Place::Here,
             Some(_) => Place::Elsewhere,
-            None if is_mark => Place::Unknown,
+            None if is_mark => Place::EnteringElsewhere,
             None => Place::Empty,
         })
     }
@@ -136,13 +160,19 @@ impl Place {
         matches!(self, Self::Elsewhere | Self::Behind)
     }
 
+    /// Whether the counts are those of the workers: here, also while a worker enters an epoch here.
+    pub fn is_here(self) -> bool {
+        matches!(self, Self::Here | Self::Entering)
+    }
+
     /// Where the counts of all buckets are. Elsewhere, if those of one are.
     pub fn of_all(places: &[(Bucket, Self)]) -> Self {
         let are_all = |wanted: Self| places.iter().all(|(_, place)| *place == wanted);
         match () {
             () if places.iter().any(|(_, place)| place.is_left()) => Self::Elsewhere,
-            () if are_all(Self::Here) => Self::Here,
+            () if places.iter().all(|(_, place)| place.is_here()) => Self::Here,
             () if are_all(Self::Empty) => Self::Empty,
+            () if are_all(Self::EnteringElsewhere) => Self::EnteringElsewhere,
             () => Self::Unknown,
         }
     }
@@ -163,7 +193,8 @@ mod tests {
             Place::Elsewhere
         );
         assert_eq!(of(&[Place::Here, Place::Behind]), Place::Elsewhere);
-        assert_eq!(of(&[Place::Here, Place::Here]), Place::Here);
+        assert_eq!(of(&[Place::Here, Place::Entering]), Place::Here);
+        assert_eq!(of(&[Place::EnteringElsewhere]), Place::EnteringElsewhere);
         assert_eq!(of(&[Place::Empty, Place::Empty]), Place::Empty);
         assert_eq!(of(&[Place::Here, Place::Empty]), Place::Unknown);
     }

@@ -93,6 +93,10 @@ async fn repair(state: &State, part: &Part) -> Result<Option<Instant>, LiveError
         }
         return Ok(next);
     }
+    if is_open() {
+        // Redis may accept no more connections.
+        part.forget_first();
+    }
     // A fresh connection each time: an old one may lead to a Redis that is no longer at this
     // address.
     let mut connection = state.redis.connect(bucket).await?;
@@ -136,7 +140,7 @@ async fn repair(state: &State, part: &Part) -> Result<Option<Instant>, LiveError
                     part.place.found_here();
                 }
                 part.closed_at.store(number, Ordering::Relaxed);
-                part.breaker.close();
+                part.close(&connection);
             }
         };
         let ready = match part.suspects.ready(close) {

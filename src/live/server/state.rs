@@ -1,15 +1,17 @@
 //! What the server's client of Redis and its repair tasks share.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use redis::aio::MultiplexedConnection;
 use tokio::sync::{Notify, RwLock, watch};
 
-use super::breaker::{AllBreakers, CircuitBreaker};
+use super::breaker::{AllBreakers, CircuitBreaker, Generation};
 use super::seen_place::SeenPlace;
 use super::suspects::Suspects;
 use super::warm_items::{Seeding, WarmItems};
 use crate::domain::{ItemId, Owner};
+use crate::live::any_connection::AnyConnection;
 use crate::live::buckets::Bucket;
 use crate::live::{LiveError, Redis};
 
@@ -38,6 +40,8 @@ pub(super) struct Part {
     pub back_pressure: RwLock<()>,
     /// [`Redis::number`] when the circuit breaker closed last; 0: it never has.
     pub closed_at: AtomicU64,
+    /// The connection over which the repair task closed the circuit breaker last. In a Cluster there is none.
+    first: Mutex<Option<MultiplexedConnection>>,
     /// Whether the workers' counts are here. While they are elsewhere, the circuit breaker stays open.
     pub place: SeenPlace,
 }
@@ -60,6 +64,7 @@ impl State {
             wake_repair: Notify::new(),
             back_pressure: RwLock::default(),
             closed_at: AtomicU64::default(),
+            first: Mutex::default(),
             place: SeenPlace::default(),
         });
         Self {
@@ -99,6 +104,31 @@ impl State {
 }
 
 impl Part {
+    /// Begins the next generation. This connection was made before all others of it.
+    pub fn close(&self, first: &AnyConnection) {
+        if let AnyConnection::Own(first) = first {
+            *self.first.lock().unwrap_or_else(PoisonError::into_inner) = Some(first.clone());
+        }
+        self.breaker.close();
+    }
+
+    /// Ends that connection.
+    pub fn forget_first(&self) {
+        *self.first.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// The generation, and the connection that was made before all others of it. `None`: the circuit breaker is open, or
+    /// it is a Cluster.
+    pub fn first(&self) -> Option<(Generation, MultiplexedConnection)> {
+        let generation = self.breaker.generation()?;
+        let first = self
+            .first
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()?;
+        Some((generation, first))
+    }
+
     /// Whether connections that are kept lead to another Redis than this one.
     pub fn has_moved(&self, number: u64) -> bool {
         let known = self.closed_at.load(Ordering::Relaxed);
