@@ -348,8 +348,9 @@ impl Tally {
     /// Rolls up until every vote is in a live or in a saved count.
     pub async fn roll_up_all(&self) {
         let worker = self.worker();
-        // A server notes every 250 ms which votes are counted.
+        // A server notes every 250 ms which votes are counted, or leaves them to recovery: if Redis was empty, for one.
         super::eventually("all votes are rolled up and saved", async || {
+            worker.recover_crashed_writers().await.expect("a recovery");
             worker.roll_up().await.expect("a roll-up");
             let progress = self.ledger.saving_progress().await.expect("Postgres answers");
             (progress.saved == progress.drawn).then_some(())
