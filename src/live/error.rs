@@ -197,6 +197,14 @@ impl LiveError {
         }
     }
 
+    /// Whether the connection has ended, or the answer did not come in time.
+    pub(super) fn is_cut(&self) -> bool {
+        let Self::Redis(error) = self else {
+            return false;
+        };
+        error.is_io_error() || error.is_timeout() || error.is_connection_dropped()
+    }
+
     /// The error reply that it is, if Tally knows it.
     pub fn refusal(&self) -> Option<&Refusal> {
         match self {

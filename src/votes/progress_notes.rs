@@ -24,7 +24,7 @@ const EMPTY_LIMIT: Duration = Duration::from_secs(10);
 const EMPTY_LOOKS_WITHIN: Duration = Duration::from_secs(3);
 /// How often it is looked where the counts are while nobody votes, or once they are elsewhere.
 const SLOW_LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How often votes are then left to crashed-writer recovery. Each batch writer takes a new connection for that.
+/// How often votes are left to crashed-writer recovery. Each batch writer takes a new connection for that.
 const LEAVE_EVERY: Duration = Duration::from_secs(1);
 
 /// Notes how far one server's votes are counted.
@@ -91,27 +91,35 @@ impl ProgressNotes {
         // Also while nobody votes: counts that are read must be the workers', too.
         let place = self.look().await?;
         if is_noted || !have_ended {
+            if is_noted && have_ended && place == Place::Here {
+                // No vote came since.
+                self.were_elsewhere = false;
+            }
             return Ok(true);
         }
+        // What was left to recovery a moment ago may not have ended yet.
+        let have_left = self.left_at.is_some_and(|at| at.elapsed() < LEAVE_EVERY);
         match place {
             Place::Here | Place::Entering => {
                 if self.live_counts.suspect_total() > 0 {
+                    return Ok(true);
+                }
+                if self.were_elsewhere && have_left {
                     return Ok(true);
                 }
                 // Asked only now, when no suspect is left: while Redis is unavailable, new ones may come all the time.
                 // Nobody knows any more which counts of the dropped ones are wrong: recovery rebuilds all of them.
                 let have_dropped = self.live_counts.take_dropped();
                 if std::mem::take(&mut self.were_elsewhere) || have_dropped {
+                    self.left_at = Some(Instant::now());
                     self.abandoned.extend(self.ledger.abandon_writers());
                 }
             }
             Place::Unknown => return Ok(false),
             Place::EnteringElsewhere | Place::Empty => return Ok(true),
             Place::Elsewhere | Place::Behind => {
-                // A single look says little, and these votes may have been left to recovery a moment ago.
-                if self.elsewhere_looks < ELSEWHERE_LOOKS
-                    || self.left_at.is_some_and(|at| at.elapsed() < LEAVE_EVERY)
-                {
+                // A single look says little.
+                if self.elsewhere_looks < ELSEWHERE_LOOKS || have_left {
                     return Ok(true);
                 }
                 let error = "set REDIS_URL to that of the workers, and restart";

@@ -43,7 +43,8 @@ use crate::web::{api, routes};
 const LEARN_EVERY: Duration = Duration::from_millis(200);
 /// How long a stopping server tries to note its last votes.
 const LAST_NOTE_LIMIT: Duration = Duration::from_secs(2);
-/// The pause between two tries.
+/// The pause between two looks where the counts are, and after a failed try.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(100);
 const NOTE_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
 /// A server that listens; [`Server::run`] makes it answer.
@@ -286,7 +287,10 @@ async fn note_last(progress: &mut ProgressNotes) {
     loop {
         match progress.note().await {
             Ok(true) => return,
-            Ok(false) => tracing::debug!("the last votes are not noted yet"),
+            Ok(false) => {
+                tracing::debug!("the last votes are not noted yet: where counts are is not known");
+                sleep(LOOK_AGAIN_AFTER).await;
+            }
             Err(error) => tracing::debug!(%error, "the last votes are not noted yet"),
         }
         sleep(NOTE_AGAIN_AFTER).await;

@@ -141,11 +141,14 @@ impl LiveCounts {
         // again.
         let mut kept = self.kept.lock().await;
         let generation = part.breaker.generation();
-        let unavailable = FailedCall {
-            generation,
-            error: LiveError::Unavailable,
+        let Some(current) = generation else {
+            // It may lead to a Redis that is not used again.
+            *kept = None;
+            return Err(FailedCall {
+                generation,
+                error: LiveError::Unavailable,
+            });
         };
-        let current = generation.ok_or(unavailable)?;
         if let Some((of, connection)) = &*kept
             && *of == current
         {

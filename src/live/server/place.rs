@@ -34,7 +34,7 @@ impl LiveCounts {
 
     /// Where the counts of each bucket are, if these are the last entries of buckets (by their place) into an epoch that
     /// workers have noted in Postgres: see `sync::epoch`. A bucket without one was entered nowhere, or, if `are_of_another`,
-    /// in another kind of Redis. A Redis that does not answer says nothing.
+    /// in another kind of Redis. A Redis that does not answer says nothing; if it answered before, the circuit breaker opens.
     pub async fn places(&self, entries: &[(i16, String)], are_of_another: bool) -> Vec<(Bucket, Place)> {
         let looks = self.redis().buckets().filter_map(|bucket| {
             let of_bucket = entries.iter().find(|(of, _)| *of == bucket.place());
@@ -93,8 +93,12 @@ impl LiveCounts {
                 // The repair task tries already. Until Redis answers it, no count is shown, and no vote is counted.
                 return Ok(Place::Unknown);
             }
-            let mut fresh = redis.connect(bucket).await?;
-            return self.seen_place(bucket, entry, &mut fresh).await;
+            // A connection that is kept may lead to a Redis that workers have left.
+            let mut connection = match part.place.is_elsewhere() {
+                true => redis.connect(bucket).await?,
+                false => redis.get(bucket).await?,
+            };
+            return self.seen_place(bucket, entry, &mut connection).await;
         }
         let Some((generation, kept)) = part.first() else {
             let mut connection = redis.get(bucket).await?;
@@ -106,10 +110,12 @@ impl LiveCounts {
             .await
         {
             Ok(place) => place,
-            Err(error) => {
+            Err(error) if error.is_cut() => {
                 let generation = Some(generation);
                 return Err(self.open_breaker(bucket, FailedCall { generation, error }));
             }
+            // Someone else has written the key, or Redis refuses it: votes find out themselves.
+            Err(error) => return Err(error),
         };
         if place == Place::Elsewhere {
             // A proxy or a name may lead to another Redis by now, and only kept connections to the one from before.

@@ -80,6 +80,8 @@ async fn repair(state: &State, part: &Part) -> Result<Option<Instant>, LiveError
         return Err(LiveError::PrimaryMoved);
     }
     if is_open() && part.place.is_elsewhere() && !part.has_moved(number) {
+        // The next looks need a connection, and this Redis may accept no more.
+        part.forget_first();
         return Err(LiveError::CountedElsewhere);
     }
     if !is_open()

@@ -118,6 +118,11 @@ async fn came_back_old(looks: usize) -> CameBackOld {
     }
     takes(&mut owner, "SWAPDB 0 1").await;
     progress.note().await.expect("the stores answer");
+    let noted: i64 = sqlx::query_scalar("select max(counted_vote_id) from writer_connection")
+        .fetch_one(&tally.pool)
+        .await
+        .expect("Postgres answers");
+    assert_eq!(noted, if looks == 0 { 2 } else { 1 });
     assert_eq!(worker.enter_epoch().await.expect("an epoch"), None);
     CameBackOld {
         tally,
