@@ -91,17 +91,9 @@ async fn a_failover_is_followed_no_vote_is_refused_and_each_counts_once() {
 }
 
 /// A failover that one server has not heard of: its Sentinel is cut off, and so is the old primary, which goes on
-/// counting. The item has two votes.
-struct HalfMoved {
-    tally: Tally,
-    watched: Watched,
-    worker: Worker,
-    item: ItemId,
-    /// The address of a server that has heard of it.
-    follower: String,
-}
-
-async fn half_moved() -> HalfMoved {
+/// counting. The worker has entered the new one. Also returns an item with two votes, and the address of a server that has
+/// heard of it.
+async fn half_moved() -> (Tally, Watched, Worker, ItemId, String) {
     let (tally, watched) = watched(0..1).await;
     let item = tally.item("x").await;
     assert_eq!(tally.add(item, 1).await, Some(1));
@@ -136,24 +128,12 @@ async fn half_moved() -> HalfMoved {
         watched.sentinels.pause(sentinel).expect("Sentinel runs");
     }
 
-    HalfMoved {
-        tally,
-        watched,
-        worker,
-        item,
-        follower,
-    }
+    (tally, watched, worker, item, follower)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_server_counted_on_an_old_primary_is_counted_again_without_an_audit() {
-    let HalfMoved {
-        tally,
-        watched,
-        worker,
-        item,
-        follower,
-    } = half_moved().await;
+    let (tally, watched, worker, item, follower) = half_moved().await;
     assert_eq!(add_at(&tally, &follower, item).await, Some(3));
     assert_eq!(tally.add(item, 1).await, Some(3), "the old primary counts");
     assert_eq!(add_at(&tally, &follower, item).await, Some(4), "one is missing");
@@ -172,13 +152,7 @@ async fn what_a_server_counted_on_an_old_primary_is_counted_again_without_an_aud
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_left_with_an_old_primary_shows_no_counts_of_it_and_all_once_it_hears_of_the_new_one()
  {
-    let HalfMoved {
-        tally,
-        watched,
-        worker,
-        item,
-        follower,
-    } = half_moved().await;
+    let (tally, watched, worker, item, follower) = half_moved().await;
     let mut votes = 2;
     assert_eq!(add_at(&tally, &follower, item).await, Some(votes + 1));
     votes += 1;
