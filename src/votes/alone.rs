@@ -26,8 +26,6 @@ const REDIS_EVERY: Duration = Duration::from_millis(20);
 /// How long to wait at the end until the counted votes are noted. A sync worker rebuilds what is
 /// not noted.
 const LAST_NOTE_LIMIT: Duration = Duration::from_secs(5);
-/// The time between two tries to note them.
-const NOTE_EVERY: Duration = Duration::from_millis(50);
 
 /// Stores and counts chunks.
 pub struct ChunkWriter {
@@ -149,9 +147,7 @@ where
     drop(writer);
     let noted = async {
         live_counts.repaired().await;
-        while !matches!(progress.note().await, Ok(true)) {
-            sleep(NOTE_EVERY).await;
-        }
+        progress.note_last().await;
     };
     if timeout(LAST_NOTE_LIMIT, noted).await.is_err() {
         tracing::warn!("some counts are left for a sync worker to rebuild");

@@ -26,6 +26,10 @@ const EMPTY_LOOKS_WITHIN: Duration = Duration::from_secs(3);
 const SLOW_LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often votes are left to crashed-writer recovery. Each batch writer takes a new connection for that.
 const LEAVE_EVERY: Duration = Duration::from_secs(1);
+/// The pause of the last note after a look that found nothing: Redis may need a moment.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// Its pause after a note that failed.
+const NOTE_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
 /// Notes how far one server's votes are counted.
 pub struct ProgressNotes {
@@ -69,6 +73,25 @@ impl ProgressNotes {
                 // The part that stores votes has logged it as well.
                 tracing::debug!(%error, "the progress of the batch writers was not noted");
             }
+        }
+    }
+
+    /// Notes the progress of a program that stores no more votes: until Postgres has it, or another try would be in vain.
+    pub async fn note_last(&mut self) {
+        loop {
+            let pause = match self.note().await {
+                Ok(true) => return,
+                Ok(false) => {
+                    tracing::debug!("the last votes are not noted yet: where counts are is not known");
+                    LOOK_AGAIN_AFTER
+                }
+                // The pool notices only when it uses a connection that it ended with the thread that opened it.
+                Err(error) => {
+                    tracing::debug!(%error, "the last votes are not noted yet");
+                    NOTE_AGAIN_AFTER
+                }
+            };
+            sleep(pause).await;
         }
     }
 

@@ -43,9 +43,6 @@ use crate::web::{api, routes};
 const LEARN_EVERY: Duration = Duration::from_millis(200);
 /// How long a stopping server tries to note its last votes.
 const LAST_NOTE_LIMIT: Duration = Duration::from_secs(2);
-/// The pause between two looks where the counts are, and after a failed try.
-const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(100);
-const NOTE_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
 /// A server that listens; [`Server::run`] makes it answer.
 pub struct Server {
@@ -274,26 +271,10 @@ impl Server {
             );
         }
         // With nothing in flight and nothing suspect, no count must be rebuilt after a stop.
-        if timeout(LAST_NOTE_LIMIT, note_last(&mut progress)).await.is_err() {
+        if timeout(LAST_NOTE_LIMIT, progress.note_last()).await.is_err() {
             tracing::warn!("the last votes are left for crashed-writer recovery");
         }
         Ok(())
-    }
-}
-
-/// Notes the progress until Postgres has it. A connection that a thread opened ended with the thread, but the
-/// pool notices that only when it uses the connection.
-async fn note_last(progress: &mut ProgressNotes) {
-    loop {
-        match progress.note().await {
-            Ok(true) => return,
-            Ok(false) => {
-                tracing::debug!("the last votes are not noted yet: where counts are is not known");
-                sleep(LOOK_AGAIN_AFTER).await;
-            }
-            Err(error) => tracing::debug!(%error, "the last votes are not noted yet"),
-        }
-        sleep(NOTE_AGAIN_AFTER).await;
     }
 }
 

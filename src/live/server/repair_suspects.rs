@@ -9,12 +9,12 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::state::{Part, State};
 use super::suspects::DueSuspects;
+use crate::live::LiveError;
 use crate::live::buckets::Bucket;
 use crate::live::owner::claim;
 use crate::live::permissions;
 use crate::live::probe::probe;
 use crate::live::scripts::{fresh_token, invalidate};
-use crate::live::{LiveError, SERVER_ANSWER_LIMIT};
 use crate::telemetry::{Program, name};
 
 /// How long the repair task waits before it tries an unavailable Redis again. The first wait, and
@@ -105,9 +105,8 @@ async fn repair(state: &State, part: &Part) -> Result<Option<Instant>, LiveError
     if is_open() {
         permissions::check(&mut connection, keys, bucket, Program::Server).await?;
         if part.has_moved(number) {
-            // Until then, calls may be answered that began before the circuit breaker opened.
-            sleep(SERVER_ANSWER_LIMIT).await;
-            // What the old primary counted after it was replaced is missing here. The workers count again.
+            // What the old primary counted after it was replaced is missing here. The workers count again. A call may still
+            // be under way there: its votes are stored, so workers count them as well.
             redis::cmd("SET")
                 .arg(keys.moved(bucket))
                 .arg(fresh_token())

@@ -4,4 +4,5 @@ mod answered_counts;
 mod drawn_orders;
 mod every_order;
 mod exactness;
+mod failover;
 mod one_vote_batch;
