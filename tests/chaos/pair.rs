@@ -60,14 +60,15 @@ struct Programs {
 }
 
 impl Pair {
-    /// Makes items, and starts all programs. `redis_url`: where a program with this role finds Redis.
+    /// Makes items, and starts all programs. `redis_url`: where a program with this role and this number, from 1 on, finds
+    /// Redis.
     ///
     /// # Errors
     /// When something does not start.
     pub async fn start(
         folder: &Path,
         stores: &Stores,
-        redis_url: impl Fn(Role) -> String,
+        redis_url: impl Fn(Role, usize) -> String,
     ) -> anyhow::Result<Self> {
         let items = number_from_one("ITEMS")?.unwrap_or(DEFAULT_ITEMS);
         let pace = number_from_one("RATE")?.map_or(Pace::Closed, |rate| Pace::Open {
@@ -78,20 +79,20 @@ impl Pair {
             .execute(&stores.pool())
             .await?;
         credentials::create(&stores.pool()).await?;
-        let find = |program: &mut Command, role| {
-            program.envs(environment(stores.login_url(role), redis_url(role)));
+        let find = |program: &mut Command, role, number| {
+            program.envs(environment(stores.login_url(role), redis_url(role, number)));
         };
         let (mut servers, mut programs) = (Vec::new(), Programs::default());
         for number in 1..=PAIR {
             let listen = SocketAddr::from(([127, 0, 0, 1], free_port()?));
             let mut serve = command(TALLY);
-            find(&mut serve, Role::Server);
+            find(&mut serve, Role::Server, number);
             serve.arg("serve").env("TALLY_LISTEN", listen.to_string());
             let server = Program::start(serve, folder, &format!("server-{number}"))?;
             programs.servers.push(Mutex::new(server));
             servers.push(listen);
             let mut worker = command(SYNC_WORKER);
-            find(&mut worker, Role::Worker);
+            find(&mut worker, Role::Worker, number);
             worker.envs([
                 ("TALLY_FLUSH_EVERY", "200ms"),
                 ("TALLY_SCAN_EVERY", "1h"),

@@ -203,7 +203,7 @@ fn port_of(address: &str) -> anyhow::Result<u16> {
 impl Installation {
     async fn start(folder: &Path) -> anyhow::Result<Self> {
         let (stores, cluster) = Stores::start().await.clustered().await;
-        let pair = Pair::start(folder, &stores, |role| cluster.login_url(role)).await?;
+        let pair = Pair::start(folder, &stores, |role, _| cluster.login_url(role)).await?;
         let counters = app::counters(&StoreUrls {
             database_url: "".into(),
             redis_url: cluster.login_url(Role::Worker).into(),

@@ -23,6 +23,13 @@ const LAG: Duration = Duration::from_millis(800);
 /// tells an old primary.
 const FOLLOW_LIMIT: Duration = Duration::from_secs(60);
 
+/// The server that asks the first Sentinel alone.
+const LEFT_BEHIND: usize = 1;
+/// How long all other programs may take to hear of a new primary. They ask once a second.
+const HEARD: Duration = Duration::from_millis(1500);
+/// How long the server then stays with the old one. It looks four times a second where the counts are.
+const BEHIND: Duration = Duration::from_millis(2500);
+
 /// What happens to the primary.
 #[derive(Clone, Copy, Debug)]
 enum Loss {
@@ -32,14 +39,18 @@ enum Loss {
     ReplacedByHand,
     /// Two of three Sentinels are silent while it is killed: nothing fails over until they are back.
     KilledWithoutSentinels,
+    /// It is replaced, and goes on answering the server whose Sentinel is silent. The others are, too, once all other
+    /// programs have heard: nobody tells it that it is a replica.
+    ServerLeftBehind,
 }
 
-const LOSSES: [Loss; 5] = [
+const LOSSES: [Loss; 6] = [
     Loss::Killed,
     Loss::KilledAfterALag,
     Loss::FrozenAndWoken,
     Loss::ReplacedByHand,
     Loss::KilledWithoutSentinels,
+    Loss::ServerLeftBehind,
 ];
 
 struct Installation {
@@ -134,7 +145,13 @@ impl Breakable for Installation {
 impl Installation {
     async fn start(folder: &Path) -> anyhow::Result<Self> {
         let (stores, watched) = Stores::start().await.watched().await;
-        let redis_url = |role| watched.sentinels.url(&stores.redis_login_url(role));
+        let redis_url = |role, number| {
+            let login = stores.redis_login_url(role);
+            match (role, number) {
+                (Role::Server, LEFT_BEHIND) => watched.sentinels.url_of([0], &login),
+                _ => watched.sentinels.url(&login),
+            }
+        };
         let pair = Pair::start(folder, &stores, redis_url).await?;
         Ok(Self {
             stores,
@@ -171,6 +188,15 @@ impl Installation {
         named.context("Sentinel names no primary")
     }
 
+    /// Has the second Sentinel promote a replica.
+    async fn replace(&self) -> anyhow::Result<()> {
+        let mut sentinel = redis_connection(&self.watched.sentinels.address(1)).await?;
+        let mut failover = redis::cmd("SENTINEL");
+        failover.arg("FAILOVER").arg(PrivateSentinels::NAME);
+        failover.exec_async(&mut sentinel).await?;
+        Ok(())
+    }
+
     /// Loses the primary, and waits until another one is named. What was killed runs again afterwards.
     async fn lose(&mut self, loss: Loss) -> anyhow::Result<()> {
         let before = self.primary().await?;
@@ -189,11 +215,19 @@ impl Installation {
                 }
             }
             Loss::FrozenAndWoken => self.redis(before)?.pause()?,
-            Loss::ReplacedByHand => {
-                let mut sentinel = redis_connection(&self.watched.sentinels.address(1)).await?;
-                let mut failover = redis::cmd("SENTINEL");
-                failover.arg("FAILOVER").arg(PrivateSentinels::NAME);
-                failover.exec_async(&mut sentinel).await?;
+            Loss::ReplacedByHand => self.replace().await?,
+            Loss::ServerLeftBehind => {
+                self.watched.sentinels.pause(0)?;
+                self.replace().await?;
+                self.watched.promoted(1, before).await;
+                sleep(HEARD).await;
+                for at in [1, 2] {
+                    self.watched.sentinels.pause(at)?;
+                }
+                sleep(BEHIND).await;
+                for at in 0..PrivateSentinels::NUMBER {
+                    self.watched.sentinels.resume(at)?;
+                }
             }
             Loss::KilledWithoutSentinels => {
                 for at in [1, 2] {
@@ -209,7 +243,7 @@ impl Installation {
         self.watched.promoted(0, before).await;
         match loss {
             Loss::FrozenAndWoken => self.redis(before)?.resume()?,
-            Loss::ReplacedByHand => {}
+            Loss::ReplacedByHand | Loss::ServerLeftBehind => {}
             _ => self.redis(before)?.start().await?,
         }
         Ok(())

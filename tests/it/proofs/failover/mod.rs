@@ -176,7 +176,6 @@ fn without_any_one_piece_of_the_guard_the_search_finds_the_violation() {
         CrashedWriterRecovery,
     ];
     assert_found(Ways::Sentinels, 1, LACKING, &all);
-    assert_found(Ways::Cluster, 1, LACKING, &all);
     assert_found(Ways::Cluster, 1, LACKING, &[LookAtOwnPrimary]);
     let of_addresses = [
         Look,
