@@ -114,9 +114,10 @@ impl ProgressNotes {
         // Also while nobody votes: counts that are read must be the workers', too.
         let place = self.look().await?;
         if is_noted || !have_ended {
-            if is_noted && have_ended && place == Place::Here {
-                // No vote came since.
-                self.were_elsewhere = false;
+            if self.were_elsewhere && is_noted && have_ended && place == Place::Here {
+                // Asked once more after the look: a vote that came before it may have been counted elsewhere. Later ones
+                // are counted over connections that were made since.
+                self.were_elsewhere = self.ledger.last_vote_id().await? != (last, run);
             }
             return Ok(true);
         }

@@ -9,12 +9,13 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::state::{Part, State};
 use super::suspects::DueSuspects;
-use crate::live::LiveError;
+use crate::live::any_connection::AnyConnection;
 use crate::live::buckets::Bucket;
 use crate::live::owner::claim;
 use crate::live::permissions;
 use crate::live::probe::probe;
 use crate::live::scripts::{fresh_token, invalidate};
+use crate::live::{Keys, LiveError};
 use crate::telemetry::{Program, name};
 
 /// How long the repair task waits before it tries an unavailable Redis again. The first wait, and
@@ -63,6 +64,28 @@ pub(super) async fn run(shared: Weak<State>, bucket: Bucket) {
     }
 }
 
+/// Tells the workers that this server has come from an old primary to the one with this number, if it has: what the old one
+/// counted after it was replaced is missing here, so they count again. A call may still be under way there: its votes are
+/// stored, so workers count them as well.
+async fn tell_moved(
+    part: &Part,
+    number: u64,
+    connection: &mut AnyConnection,
+    keys: &Keys,
+) -> Result<(), LiveError> {
+    // Once is enough: another token has the workers begin again.
+    if !part.has_moved(number) || part.told_at.load(Ordering::Relaxed) == number {
+        return Ok(());
+    }
+    redis::cmd("SET")
+        .arg(keys.moved(part.bucket))
+        .arg(fresh_token())
+        .exec_async(connection)
+        .await?;
+    part.told_at.store(number, Ordering::Relaxed);
+    Ok(())
+}
+
 /// Invalidates every suspect that is due, and closes the circuit breaker if it is open.
 /// Returns when the next suspect is due.
 ///
@@ -104,19 +127,10 @@ async fn repair(state: &State, part: &Part) -> Result<Option<Instant>, LiveError
     let mut connection = state.redis.connect(bucket).await?;
     if is_open() {
         permissions::check(&mut connection, keys, bucket, Program::Server).await?;
-        if part.has_moved(number) {
-            // What the old primary counted after it was replaced is missing here. The workers count again. A call may still
-            // be under way there: its votes are stored, so workers count them as well.
-            redis::cmd("SET")
-                .arg(keys.moved(bucket))
-                .arg(fresh_token())
-                .exec_async(&mut connection)
-                .await?;
-        }
     }
     // A Redis without memory for votes takes no counts, but it still invalidates: no count that
     // others may read stays wrong.
-    let probed = match probe(&mut connection, keys, bucket).await {
+    let mut probed = match probe(&mut connection, keys, bucket).await {
         Err(error) if !error.is_out_of_memory() => return Err(error),
         probed => probed,
     };
@@ -124,6 +138,12 @@ async fn repair(state: &State, part: &Part) -> Result<Option<Instant>, LiveError
         && (probed.is_ok() || error.is_unfit())
     {
         return Err(error);
+    }
+    if probed.is_ok() {
+        probed = match tell_moved(part, number, &mut connection, keys).await {
+            Err(error) if !error.is_out_of_memory() => return Err(error),
+            told => told,
+        };
     }
     let mut back_pressure = None;
     let mut passes = 0;

@@ -90,6 +90,57 @@ async fn a_failover_is_followed_no_vote_is_refused_and_each_counts_once() {
     tally.assert_exact_when_quiescent(item).await;
 }
 
+/// It can invalidate, but take no token of the server that comes to it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_primary_without_memory_keeps_no_suspect_and_is_told_and_used_once_it_has_some() {
+    let (mut tally, watched) = watched(0..PrivateSentinels::NUMBER).await;
+    let item = tally.item("x").await;
+    let login = logins(&tally.stores, Role::Server).redis_url;
+    let live_counts = connected(LiveCounts::open(
+        owner(&tally.server_ledger),
+        redis(&watched.sentinels.url(login.as_str())),
+        SUSPECTS_LIMIT_ITEMS,
+        Seeding::All,
+    ))
+    .await;
+    let queue = vote_queue(&tally, &live_counts);
+    let limit = async |bytes: &str| {
+        for replica in &watched.replicas {
+            send(&replica.url(), &["CONFIG", "SET", "maxmemory", bytes]).await;
+        }
+    };
+    limit("1").await;
+    let before = tally.stores.redis.port();
+    tally.stores.redis.crash().await;
+    eventually("a vote is not counted", async || {
+        let cast = queue.cast(vote(item, None), VoteSource::default()).await;
+        cast.expect("a vote");
+        (live_counts.suspect_total() > 0).then_some(())
+    })
+    .await;
+    watched.promoted(0, before).await;
+    eventually("its item is invalidated in the new primary", async || {
+        (live_counts.suspect_total() == 0).then_some(())
+    })
+    .await;
+    assert!(!live_counts.answers(), "it takes no counts");
+    limit("0").await;
+    eventually("the new primary is used", async || {
+        live_counts.answers().then_some(())
+    })
+    .await;
+    let port = watched.primary_port(0).await.expect("it is named");
+    let new = watched.replicas.iter().find(|redis| redis.port() == port);
+    let mut connection = redis_connection(&new.expect("a replica").url())
+        .await
+        .expect("it answers");
+    let mut exists = redis::cmd("EXISTS");
+    exists.arg("tally:moved");
+    let is_told: bool = exists.query_async(&mut connection).await.expect("an answer");
+    assert!(is_told);
+    tally.assert_exact_when_quiescent(item).await;
+}
+
 /// A failover that one server has not heard of: its Sentinel is cut off, and so is the old primary, which goes on
 /// counting. The worker has entered the new one. Also returns an item with two votes, and the address of a server that has
 /// heard of it.

@@ -5,7 +5,7 @@
 //! the ledger whenever it is missing. The server hears of the new primary, loses its connections, or dies, at any step.
 //! The search visits every state that can be reached. Where nobody can go on, the new primary's count must have all stored
 //! votes. In any state, a server that has looked twice since the worker was done must show none of the old primary's
-//! counts. Without any one piece of the guard, the search must find the violation that the piece prevents.
+//! counts. Without each [piece](Without) of the guard, the search must find the violation that the piece prevents.
 //!
 //! A server finds its primary in one of three [`Ways`]. With Sentinels and in a Cluster it hears that there is another one:
 //! the repair task then sets `moved`. Behind an address nobody says so: only new connections lead to the new primary.
@@ -15,7 +15,8 @@
 //! snapshots have a model of their own, `every_order/`. There are no times: a look may come at any step, and a call may be
 //! under way to the old primary for as long as it likes.
 //!
-//! Not in the model: workers that are left behind (Postgres refuses their saves), an empty Redis, audits.
+//! Not in the model: workers that fail or are left behind (Postgres refuses their saves), further failovers, cold items and
+//! saved counts (the entry into an epoch finds what they lack), an empty Redis, audits.
 
 mod state;
 mod steps;
@@ -53,12 +54,20 @@ enum Without {
     MarkInPostgres,
     /// Votes are noted while an item is suspect.
     SuspectsFirst,
-    /// A look over a connection to the new primary counts for those that lead to the old one.
-    LookAtOwnPrimary,
+    /// A server looks over a newer connection than those that it counts over.
+    OldestConnection,
+    /// It does not ask after a look whether it has heard of another primary.
+    NumberAfterAnswer,
+    /// Both of these.
+    OwnPrimary,
+    /// A server that is idle forgets that counts were elsewhere, without a second look whether a vote came.
+    LastIdAfterLook,
     /// A look finds its own Redis, and the counts of earlier looks are forgotten.
     WereElsewhere,
     /// A server whose counts are elsewhere goes on showing them.
     OpenBreaker,
+    /// Its repair task takes them into use again.
+    StayOpen,
     /// Nobody tells the worker that votes were counted in the old primary.
     Moved,
     /// The server deletes `epoch` instead.
@@ -120,17 +129,26 @@ fn way(all: &[(Arc<State>, usize)], number: usize) -> String {
     way.into_iter().rev().collect()
 }
 
-fn search(ways: Ways, cuts: u8, without: Without) -> (usize, Option<String>) {
-    let model = Model { ways, cuts, without };
+fn search(ways: Ways, votes: usize, cuts: u8, without: Without) -> (usize, Option<String>) {
+    let model = Model {
+        ways,
+        votes,
+        cuts,
+        without,
+    };
     let (states, violation) = model.search();
-    println!("{ways:?}, {cuts} cuts, without {without:?}: {states} states");
+    println!("{ways:?}, {votes} votes, {cuts} cuts, without {without:?}: {states} states");
     (states, violation)
 }
 
-fn assert_found(ways: Ways, cuts: u8, what: &str, all: &[Without]) {
+fn assert_kept(ways: Ways, votes: usize, cuts: u8) {
+    assert_eq!(search(ways, votes, cuts, Without::Nothing).1, None);
+}
+
+fn assert_found(ways: Ways, votes: usize, cuts: u8, what: &str, all: &[Without]) {
     let mut missed = Vec::new();
     for without in all {
-        match search(ways, cuts, *without) {
+        match search(ways, votes, cuts, *without) {
             (_, Some(violation)) if violation.starts_with(what) => println!("{violation}"),
             (states, violation) => {
                 missed.push(format!("without {without:?}, {states} states: {violation:?}"))
@@ -142,51 +160,67 @@ fn assert_found(ways: Ways, cuts: u8, what: &str, all: &[Without]) {
 
 #[test]
 fn every_state_of_a_failover_that_sentinels_name_keeps_each_vote_counted() {
-    assert_eq!(search(Ways::Sentinels, 1, Without::Nothing).1, None);
+    assert_kept(Ways::Sentinels, 1, 2);
+    assert_kept(Ways::Sentinels, 2, 0);
 }
 
 #[test]
 fn every_state_of_a_failover_in_a_cluster_keeps_each_vote_counted() {
-    assert_eq!(search(Ways::Cluster, 1, Without::Nothing).1, None);
+    assert_kept(Ways::Cluster, 2, 0);
 }
 
 #[test]
 fn every_state_of_a_failover_behind_an_address_keeps_each_vote_counted_while_connections_last() {
-    assert_eq!(search(Ways::Address, 0, Without::Nothing).1, None);
+    assert_kept(Ways::Address, 2, 0);
 }
 
 // The known gap: see docs/decisions/redis/sentinels-are-followed.md. The audit finds such a vote.
 #[test]
 fn a_vote_is_left_to_the_audit_if_connections_to_an_old_primary_behind_an_address_end_by_themselves() {
-    let (_, violation) = search(Ways::Address, 1, Without::Nothing);
+    let (_, violation) = search(Ways::Address, 1, 1, Without::Nothing);
     let violation = violation.expect("the gap");
     assert!(violation.starts_with(LACKING), "{violation}");
 }
 
 #[test]
-fn without_any_one_piece_of_the_guard_the_search_finds_the_violation() {
+fn without_any_one_piece_of_the_guard_with_sentinels_the_search_finds_a_lost_vote() {
     use Without::*;
     let all = [
         Look,
         LookAfterBatches,
         MarkInPostgres,
         SuspectsFirst,
-        Moved,
-        MovedAsToken,
         CrashedWriterRecovery,
     ];
-    assert_found(Ways::Sentinels, 1, LACKING, &all);
-    assert_found(Ways::Cluster, 1, LACKING, &[LookAtOwnPrimary]);
-    let of_addresses = [
+    assert_found(Ways::Sentinels, 1, 1, LACKING, &all);
+}
+
+#[test]
+fn without_any_one_piece_of_leaving_an_old_primary_the_search_finds_a_lost_vote() {
+    use Without::*;
+    assert_found(Ways::Sentinels, 1, 0, LACKING, &[Moved, MovedAsToken, OwnPrimary]);
+    assert_found(Ways::Cluster, 1, 0, LACKING, &[NumberAfterAnswer]);
+}
+
+#[test]
+fn without_any_one_piece_of_the_guard_behind_an_address_the_search_finds_a_lost_vote() {
+    use Without::*;
+    let all = [
         Look,
         LookAfterBatches,
         MarkInPostgres,
-        LookAtOwnPrimary,
+        OldestConnection,
         WereElsewhere,
+        LastIdAfterLook,
         CrashedWriterRecovery,
     ];
-    assert_found(Ways::Address, 0, LACKING, &of_addresses);
-    for ways in [Ways::Sentinels, Ways::Cluster, Ways::Address] {
-        assert_found(ways, 0, SHOWN, &[OpenBreaker]);
+    assert_found(Ways::Address, 2, 0, LACKING, &all);
+}
+
+#[test]
+fn without_the_circuit_breaker_the_search_finds_counts_of_the_old_primary_that_are_shown() {
+    for ways in [Ways::Sentinels, Ways::Cluster] {
+        assert_found(ways, 1, 0, SHOWN, &[Without::OpenBreaker, Without::StayOpen]);
     }
+    assert_found(Ways::Address, 2, 0, SHOWN, &[Without::OpenBreaker]);
 }

@@ -35,6 +35,8 @@ pub(super) enum Vote {
     Stored,
     /// The call that counts it is under way to this primary.
     Called(Primary),
+    /// The call got no answer. Its batch has ended, with a suspect, and the call may still run.
+    Late(Primary),
     /// It is counted, or its item is suspect, or was and is invalidated.
     Done,
 }
@@ -42,9 +44,19 @@ pub(super) enum Vote {
 /// The server's circuit breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Breaker {
-    /// All connections that votes are counted over lead to this primary.
+    /// The repair task's connection leads to this primary. All that votes are counted over were made later.
     Closed(Primary),
     Open,
+}
+
+/// What the server's repair task does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Repair {
+    Look,
+    /// It has a connection to this primary, and tells workers of it if it is another one.
+    Tell(Primary),
+    /// It invalidates suspects there, and closes the circuit breaker once there are none.
+    Close(Primary),
 }
 
 /// What the server's look has found: `tally::live::Place`, without those that note the same.
@@ -63,6 +75,8 @@ pub(super) enum Note {
     Begin,
     /// Waits for the batches of these votes.
     Wait(Votes),
+    /// Has looked meanwhile.
+    Meanwhile(Votes, Place),
     /// Reads the last entry from Postgres.
     Read(Votes),
     /// Asks its Redis for this entry.
@@ -104,6 +118,7 @@ pub(super) struct State {
     pub known: Entry,
     pub worker: Worker,
     pub breaker: Breaker,
+    pub repair: Repair,
     /// Whether new connections of the server lead to the new primary.
     pub has_heard: bool,
     /// The primary in which the server counted last.
@@ -141,9 +156,14 @@ impl State {
         }
     }
 
+    /// Whether a look with this outcome would change nothing.
+    pub fn is_same_look(&self, place: Place) -> bool {
+        place == Place::Here && self.elsewhere_looks == 0
+    }
+
     /// Whether all batches of these votes have ended.
     pub fn have_ended(&self, votes: Votes) -> bool {
         let mut of = (0..VOTES).filter(|at| votes & (1 << at) != 0);
-        of.all(|at| self.votes[at] == Vote::Done)
+        of.all(|at| matches!(self.votes[at], Vote::Done | Vote::Late(_)))
     }
 }

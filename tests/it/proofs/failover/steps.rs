@@ -1,6 +1,6 @@
 //! The steps of the model: votes, calls, the server's notes and its repair task, the worker.
 
-use super::state::{Breaker, Entry, Note, Place, Primary, State, VOTES, Vote, Votes, Worker};
+use super::state::{Breaker, Entry, Note, Place, Primary, Repair, State, VOTES, Vote, Votes, Worker};
 use super::{Ways, Without};
 
 /// So many looks in a row: `tally::live::ELSEWHERE_LOOKS`.
@@ -9,6 +9,8 @@ const ELSEWHERE_LOOKS: u8 = 2;
 /// The guard with servers of one kind, perhaps without a piece.
 pub(super) struct Model {
     pub ways: Ways,
+    /// How many votes there are, up to [`VOTES`].
+    pub votes: usize,
     pub cuts: u8,
     pub without: Without,
 }
@@ -26,6 +28,7 @@ impl Model {
             known: Entry::Old,
             worker: Worker::Compare,
             breaker: Breaker::Closed(Primary::Old),
+            repair: Repair::Look,
             has_heard: false,
             closed_at: Primary::Old,
             is_suspect: false,
@@ -61,7 +64,7 @@ impl Model {
         }
         let mut after = state.clone();
         while !state.is_dead {
-            match self.note(&after) {
+            match self.note(&after).pop() {
                 Some(next) if next.note == Note::Begin => return next == *state,
                 Some(next) => after = next,
                 None => return false,
@@ -77,7 +80,9 @@ impl Model {
         all.extend(self.recover(state));
         for at in 0..VOTES {
             all.extend(call_step(state, at));
-            all.extend(begin(state, at).filter(|_| !state.is_dead));
+            if !state.is_dead && at < self.votes {
+                all.extend(begin(state, at));
+            }
         }
         if !state.is_dead {
             all.extend(self.repair(state));
@@ -147,47 +152,60 @@ impl Model {
         Some(next)
     }
 
-    /// The server's repair task.
+    /// The next step of the server's repair task.
     fn repair(&self, state: &State) -> Option<State> {
         let mut next = state.clone();
-        let is_elsewhere = state.elsewhere_looks >= ELSEWHERE_LOOKS;
-        match state.breaker {
-            Breaker::Closed(_) if self.has_moved(state) => next.breaker = Breaker::Open,
-            Breaker::Closed(_) if state.is_suspect => {
+        let is_elsewhere = state.elsewhere_looks >= ELSEWHERE_LOOKS && self.without != Without::StayOpen;
+        // Which primary a connection leads to, nobody says behind an address.
+        let is_other = |primary: Primary| self.ways != Ways::Address && state.closed_at != primary;
+        match (state.repair, state.breaker) {
+            (Repair::Look, Breaker::Closed(_)) if self.has_moved(state) => next.breaker = Breaker::Open,
+            (Repair::Look, Breaker::Closed(_)) if state.is_suspect => {
                 *next.count(state.leads()) = None;
                 next.is_suspect = false;
             }
-            Breaker::Closed(_) => return None,
-            Breaker::Open
-                if is_elsewhere && !self.has_moved(state) && self.without != Without::OpenBreaker =>
-            {
-                return None;
-            }
-            Breaker::Open => {
-                if self.has_moved(state) {
+            (Repair::Look, Breaker::Closed(_)) => return None,
+            (Repair::Look, Breaker::Open) if is_elsewhere && !self.has_moved(state) => return None,
+            (Repair::Look, Breaker::Open) => next.repair = Repair::Tell(state.leads()),
+            (Repair::Tell(primary), _) => {
+                if is_other(primary) {
                     match self.without {
                         Without::Moved => {}
                         Without::MovedAsToken => next.entered = None,
                         _ => next.moved += 1,
                     }
-                    next.elsewhere_looks = 0;
                 }
-                let primary = state.leads();
-                if state.is_suspect {
-                    *next.count(primary) = None;
-                    next.is_suspect = false;
+                next.repair = Repair::Close(primary);
+            }
+            (Repair::Close(primary), _) if state.is_suspect => {
+                *next.count(primary) = None;
+                next.is_suspect = false;
+            }
+            (Repair::Close(primary), _) => {
+                if !is_elsewhere || is_other(primary) {
+                    if is_other(primary) {
+                        next.elsewhere_looks = 0;
+                    }
+                    next.closed_at = primary;
+                    next.breaker = Breaker::Closed(primary);
                 }
-                next.closed_at = primary;
-                next.breaker = Breaker::Closed(primary);
+                next.repair = Repair::Look;
             }
         }
         Some(next)
     }
 
-    /// The next step towards a note of how far votes are counted.
-    fn note(&self, state: &State) -> Option<State> {
+    /// The next steps towards a note of how far votes are counted.
+    fn note(&self, state: &State) -> Vec<State> {
         let mut next = state.clone();
-        let is_elsewhere = state.elsewhere_looks >= ELSEWHERE_LOOKS;
+        // While batches are under way, perhaps without an id yet, it looks now and then.
+        let meanwhile = match state.note {
+            Note::Wait(votes) if !state.is_same_look(self.look(state, state.known)) => Some(State {
+                note: Note::Meanwhile(votes, self.look(state, state.known)),
+                ..state.clone()
+            }),
+            _ => None,
+        };
         next.note = match state.note {
             // Also without a new vote: what is shown must be the workers'.
             Note::Begin if self.without == Without::LookAfterBatches => Note::Read(state.stored),
@@ -196,7 +214,11 @@ impl Model {
                 Without::LookAfterBatches => Note::Note(votes),
                 _ => Note::Read(votes),
             },
-            Note::Wait(_) => return None,
+            Note::Wait(_) => return meanwhile.into_iter().collect(),
+            Note::Meanwhile(votes, place) => {
+                self.note_place(&mut next, place);
+                Note::Wait(votes)
+            }
             Note::Read(votes) => Note::Look(votes, state.known),
             Note::Look(votes, entry) => {
                 let is_late =
@@ -207,25 +229,7 @@ impl Model {
                 Note::Act(votes, self.look(state, entry))
             }
             Note::Act(votes, place) => {
-                next.were_elsewhere |= matches!(place, Place::Elsewhere | Place::EnteringElsewhere);
-                next.were_elsewhere |= place == Place::Behind;
-                match place {
-                    Place::Here => next.elsewhere_looks = 0,
-                    Place::Elsewhere => {
-                        next.elsewhere_looks = (state.elsewhere_looks + 1).min(ELSEWHERE_LOOKS);
-                        if next.elsewhere_looks >= ELSEWHERE_LOOKS && self.without != Without::OpenBreaker {
-                            next.breaker = Breaker::Open;
-                        }
-                    }
-                    Place::Behind => {
-                        next.elsewhere_looks = 0;
-                        if self.without != Without::OpenBreaker {
-                            next.breaker = Breaker::Open;
-                        }
-                    }
-                    Place::EnteringElsewhere | Place::Unknown if is_elsewhere => {}
-                    Place::EnteringElsewhere | Place::Unknown => next.elsewhere_looks = 0,
-                }
+                self.note_place(&mut next, place);
                 self.act(&mut next, votes, place)
             }
             Note::Note(votes) => {
@@ -233,7 +237,39 @@ impl Model {
                 Note::Begin
             }
         };
-        Some(next)
+        meanwhile.into_iter().chain([next]).collect()
+    }
+
+    /// What a look has found is remembered, and may take the counts out of use.
+    fn note_place(&self, next: &mut State, place: Place) {
+        let is_elsewhere = next.elsewhere_looks >= ELSEWHERE_LOOKS;
+        next.were_elsewhere |= matches!(place, Place::Elsewhere | Place::EnteringElsewhere | Place::Behind);
+        let is_to_open = match place {
+            Place::Here => {
+                next.elsewhere_looks = 0;
+                false
+            }
+            Place::Elsewhere => {
+                next.elsewhere_looks = (next.elsewhere_looks + 1).min(ELSEWHERE_LOOKS);
+                next.elsewhere_looks >= ELSEWHERE_LOOKS
+            }
+            Place::Behind => {
+                next.elsewhere_looks = 0;
+                true
+            }
+            Place::EnteringElsewhere | Place::Unknown if is_elsewhere => false,
+            Place::EnteringElsewhere | Place::Unknown => {
+                next.elsewhere_looks = 0;
+                false
+            }
+        };
+        if is_to_open && self.without != Without::OpenBreaker {
+            next.breaker = Breaker::Open;
+        }
+    }
+
+    fn is_without_oldest(&self) -> bool {
+        matches!(self.without, Without::OldestConnection | Without::OwnPrimary)
     }
 
     /// Where the counts are, seen from the server's Redis.
@@ -241,7 +277,7 @@ impl Model {
         let at = match (state.breaker, self.ways) {
             // Another connection than those that votes are counted over.
             (Breaker::Closed(_), Ways::Cluster) | (Breaker::Open, _) => state.leads(),
-            (Breaker::Closed(_), _) if self.without == Without::LookAtOwnPrimary => state.leads(),
+            (Breaker::Closed(_), _) if self.is_without_oldest() => state.leads(),
             (Breaker::Closed(primary), _) => primary,
         };
         let seen = |at: Primary| {
@@ -255,7 +291,8 @@ impl Model {
             };
             if has { Place::Here } else { Place::Elsewhere }
         };
-        if self.has_moved(state) && self.without != Without::LookAtOwnPrimary {
+        let sees_moves = !matches!(self.without, Without::NumberAfterAnswer | Without::OwnPrimary);
+        if self.has_moved(state) && sees_moves {
             return Place::Unknown;
         }
         match seen(at) {
@@ -273,8 +310,16 @@ impl Model {
             next.left |= next.stored & !next.noted;
             next.were_elsewhere = false;
         };
+        let is_noted = votes & !next.noted == 0;
         let is_to_note = match place {
             _ if self.without == Without::Look => true,
+            // No vote came since, also none whose batch had begun.
+            Place::Here if is_noted => {
+                let is_asked_again = self.without != Without::LastIdAfterLook;
+                next.were_elsewhere &= is_asked_again && next.stored != votes;
+                false
+            }
+            _ if is_noted => false,
             Place::Here if next.is_suspect && self.without != Without::SuspectsFirst => false,
             Place::Here if next.were_elsewhere && self.without != Without::WereElsewhere => {
                 if next.have_ended(next.stored) {
@@ -312,38 +357,59 @@ fn failover(state: &State) -> Vec<State> {
     vec![with(state.old), with(None)]
 }
 
-/// The server stores vote `at`, or calls Redis to count it.
-fn begin(state: &State, at: usize) -> Option<State> {
-    let mut next = state.clone();
+/// The server stores vote `at`, or calls Redis to count it. A connection that was made since the circuit breaker closed may
+/// lead to another primary already.
+fn begin(state: &State, at: usize) -> Vec<State> {
+    let with = |vote: Vote| {
+        let mut next = state.clone();
+        next.votes[at] = vote;
+        next
+    };
     match (state.votes[at], state.breaker) {
         (Vote::Before, _) if state.stored + 1 == 1 << at => {
+            let mut next = with(Vote::Stored);
             next.stored |= 1 << at;
-            next.votes[at] = Vote::Stored;
+            vec![next]
         }
-        (Vote::Stored, Breaker::Closed(primary)) => next.votes[at] = Vote::Called(primary),
+        (Vote::Stored, Breaker::Closed(primary)) => {
+            let mut leads = vec![primary, state.leads()];
+            leads.dedup();
+            leads
+                .into_iter()
+                .map(|primary| with(Vote::Called(primary)))
+                .collect()
+        }
         (Vote::Stored, Breaker::Open) => {
+            let mut next = with(Vote::Done);
             next.is_suspect = true;
-            next.votes[at] = Vote::Done;
+            vec![next]
         }
-        _ => return None,
+        _ => Vec::new(),
     }
-    Some(next)
 }
 
 /// A call under way: `lua/count.lua`, and perhaps a seed.
 fn call_step(state: &State, at: usize) -> Option<State> {
-    let Vote::Called(primary) = state.votes[at] else {
-        return None;
-    };
     let mut next = state.clone();
-    let stored = state.stored;
-    let count = next.count(primary);
-    *count = Some(count.map_or(stored, |votes| votes | 1 << at));
+    match state.votes[at] {
+        Vote::Called(primary) => {
+            let stored = state.stored;
+            let count = next.count(primary);
+            *count = Some(count.map_or(stored, |votes| votes | 1 << at));
+        }
+        // Nobody is left who would seed a missing count.
+        Vote::Late(primary) => {
+            let count = next.count(primary);
+            *count = count.map(|votes| votes | 1 << at);
+        }
+        _ => return None,
+    }
     next.votes[at] = Vote::Done;
     Some(next)
 }
 
-/// The server's connections end. Nobody knows whether the calls over them were run.
+/// The server's connections end, or a call gets no answer in time. Nobody knows whether the calls over them were run; they
+/// may also be run later.
 fn cut(state: &State) -> Vec<State> {
     if state.cuts == 0 || state.breaker == Breaker::Open {
         return Vec::new();
@@ -351,13 +417,14 @@ fn cut(state: &State) -> Vec<State> {
     let mut lost = state.clone();
     lost.cuts -= 1;
     lost.breaker = Breaker::Open;
-    let mut run = lost.clone();
+    let (mut run, mut late) = (lost.clone(), lost.clone());
     for at in 0..VOTES {
-        if matches!(state.votes[at], Vote::Called(_)) {
+        if let Vote::Called(primary) = state.votes[at] {
             run = call_step(&run, at).unwrap_or(run);
-            (lost.votes[at], run.votes[at]) = (Vote::Done, Vote::Done);
-            (lost.is_suspect, run.is_suspect) = (true, true);
+            lost.votes[at] = Vote::Done;
+            late.votes[at] = Vote::Late(primary);
+            (lost.is_suspect, run.is_suspect, late.is_suspect) = (true, true, true);
         }
     }
-    vec![lost, run]
+    vec![lost, run, late]
 }
