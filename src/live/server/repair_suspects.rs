@@ -74,7 +74,7 @@ async fn tell_moved(
     keys: &Keys,
 ) -> Result<(), LiveError> {
     // Once is enough: another token has the workers begin again.
-    if !part.has_moved(number) || part.told_at.load(Ordering::Relaxed) == number {
+    if !part.has_moved(number) || part.reported_at.load(Ordering::Relaxed) == number {
         return Ok(());
     }
     redis::cmd("SET")
@@ -82,7 +82,7 @@ async fn tell_moved(
         .arg(fresh_token())
         .exec_async(connection)
         .await?;
-    part.told_at.store(number, Ordering::Relaxed);
+    part.reported_at.store(number, Ordering::Relaxed);
     Ok(())
 }
 
@@ -142,7 +142,7 @@ async fn repair(state: &State, part: &Part) -> Result<Option<Instant>, LiveError
     if probed.is_ok() {
         probed = match tell_moved(part, number, &mut connection, keys).await {
             Err(error) if !error.is_out_of_memory() => return Err(error),
-            told => told,
+            reported => reported,
         };
     }
     let mut back_pressure = None;

@@ -40,8 +40,8 @@ pub(super) struct Part {
     pub back_pressure: RwLock<()>,
     /// [`Redis::number`] when the circuit breaker closed last; 0: it never has.
     pub closed_at: AtomicU64,
-    /// [`Redis::number`] of the last primary that was told that this server comes from another one; 0: none was.
-    pub told_at: AtomicU64,
+    /// [`Redis::number`] of the last primary that heard from this server that it comes from another one; 0: none was.
+    pub reported_at: AtomicU64,
     /// The connection over which the repair task closed the circuit breaker last. In a Cluster there is none.
     first: Mutex<Option<MultiplexedConnection>>,
     /// Whether the workers' counts are here. While they are elsewhere, the circuit breaker stays open.
@@ -66,7 +66,7 @@ impl State {
             wake_repair: Notify::new(),
             back_pressure: RwLock::default(),
             closed_at: AtomicU64::default(),
-            told_at: AtomicU64::default(),
+            reported_at: AtomicU64::default(),
             first: Mutex::default(),
             place: SeenPlace::default(),
         });

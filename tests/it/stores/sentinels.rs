@@ -92,7 +92,8 @@ async fn a_failover_is_followed_no_vote_is_refused_and_each_counts_once() {
 
 /// It can invalidate, but take no token of the server that comes to it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_primary_without_memory_keeps_no_suspect_and_is_told_and_used_once_it_has_some() {
+async fn a_new_primary_without_memory_keeps_no_suspect_and_learns_of_the_server_and_is_used_once_it_has_some()
+{
     let (mut tally, watched) = watched(0..PrivateSentinels::NUMBER).await;
     let item = tally.item("x").await;
     let login = logins(&tally.stores, Role::Server).redis_url;
@@ -136,8 +137,8 @@ async fn a_new_primary_without_memory_keeps_no_suspect_and_is_told_and_used_once
         .expect("it answers");
     let mut exists = redis::cmd("EXISTS");
     exists.arg("tally:moved");
-    let is_told: bool = exists.query_async(&mut connection).await.expect("an answer");
-    assert!(is_told);
+    let has_learnt: bool = exists.query_async(&mut connection).await.expect("an answer");
+    assert!(has_learnt);
     tally.assert_exact_when_quiescent(item).await;
 }
 

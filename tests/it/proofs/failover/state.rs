@@ -84,7 +84,7 @@ pub(super) enum Note {
     /// Acts on what it has found.
     Act(Votes, Place),
     /// Notes these votes as counted.
-    Note(Votes),
+    Store(Votes),
 }
 
 /// What the worker that follows the failover does next.

@@ -62,15 +62,17 @@ impl Model {
         if !self.steps(state).is_empty() {
             return false;
         }
-        let mut after = state.clone();
-        while !state.is_dead {
-            match self.note(&after).pop() {
-                Some(next) if next.note == Note::Begin => return next == *state,
-                Some(next) => after = next,
-                None => return false,
-            }
+        if state.is_dead {
+            return true;
         }
-        true
+        let mut after = state.clone();
+        while let Some(next) = self.note(&after).pop() {
+            if next.note == Note::Begin {
+                return next == *state;
+            }
+            after = next;
+        }
+        false
     }
 
     /// The steps that are taken sooner or later.
@@ -211,7 +213,7 @@ impl Model {
             Note::Begin if self.without == Without::LookAfterBatches => Note::Read(state.stored),
             Note::Begin => Note::Wait(state.stored),
             Note::Wait(votes) if state.have_ended(votes) => match self.without {
-                Without::LookAfterBatches => Note::Note(votes),
+                Without::LookAfterBatches => Note::Store(votes),
                 _ => Note::Read(votes),
             },
             Note::Wait(_) => return meanwhile.into_iter().collect(),
@@ -232,7 +234,7 @@ impl Model {
                 self.note_place(&mut next, place);
                 self.act(&mut next, votes, place)
             }
-            Note::Note(votes) => {
+            Note::Store(votes) => {
                 next.noted |= votes;
                 Note::Begin
             }
@@ -332,7 +334,7 @@ impl Model {
         };
         match is_to_note {
             true if self.without == Without::LookAfterBatches => Note::Wait(votes),
-            true => Note::Note(votes),
+            true => Note::Store(votes),
             false => Note::Begin,
         }
     }
