@@ -24,6 +24,8 @@ pub(super) struct Greeting<'a> {
     pub key: Option<ApiKey>,
     /// A psql command for reports.
     pub psql: &'a str,
+    /// A redis-cli command, and the ports of further Redises. `None`: Redis was given.
+    pub redis_cli: Option<(String, Vec<u16>)>,
     /// Where the data stay. `None`: in the stores that were given.
     pub folder: Option<&'a Path>,
 }
@@ -52,12 +54,26 @@ Tally is at {base}/{servers}{how}
   curl -s {base}/v1/items/1
 
   {psql}      reports: select * from report.items;
-  Ctrl-C stops everything{stays}.
+{redis_cli}  Ctrl-C stops everything{stays}.
 ",
             servers = self.which_servers(),
             how = self.how_it_is_open(),
             psql = self.psql,
+            redis_cli = self.redis_cli(),
         )
+    }
+
+    /// Says how to look into Redis, and which further ones there are.
+    fn redis_cli(&self) -> String {
+        let Some((command, others)) = &self.redis_cli else {
+            return String::new();
+        };
+        let others: Vec<String> = others.iter().map(u16::to_string).collect();
+        let others = match others.as_slice() {
+            [] => String::new(),
+            _ => format!("; further ports: {}", others.join(", ")),
+        };
+        format!("  {command}      Redis: info replication{others}\n")
     }
 
     /// Says which servers there are, if they are several.
@@ -140,9 +156,19 @@ mod tests {
             open,
             key: key.filter(|_| open != Open::ALL),
             psql: "psql",
+            redis_cli: Some(("redis-cli -p 1".to_owned(), vec![2, 3])),
             folder: None,
         };
         greeting.text()
+    }
+
+    #[test]
+    fn the_greeting_says_how_to_look_into_redis_and_which_further_ones_there_are() {
+        let said = greeting(Open::ALL);
+        assert!(
+            said.contains("  redis-cli -p 1      Redis: info replication; further ports: 2, 3\n"),
+            "{said}"
+        );
     }
 
     #[test]
@@ -181,6 +207,7 @@ mod tests {
                 open: Open::ALL,
                 key: None,
                 psql: "psql",
+                redis_cli: None,
                 folder: None,
             };
             greeting.text()

@@ -159,6 +159,7 @@ async fn serve(
         open,
         key,
         psql: &logins.psql,
+        redis_cli: stores.redis_cli(),
         folder: stores.are_private().then_some(stores.folder.as_path()),
     };
     greeting.print();

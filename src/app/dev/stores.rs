@@ -153,6 +153,15 @@ impl PrivateLive {
         }
     }
 
+    /// All of them but Sentinels.
+    fn nodes(&self) -> Vec<&PrivateRedis> {
+        match self {
+            Self::Single(redis) => vec![redis],
+            Self::Sentinel { nodes, .. } => nodes.iter().collect(),
+            Self::Cluster(cluster) => cluster.nodes.iter().collect(),
+        }
+    }
+
     async fn stop(self) {
         match self {
             Self::Single(mut redis) => redis.stop().await,
@@ -243,6 +252,19 @@ impl DevStores {
             Some(private) => private.redis.url(Some(role)),
             None => self.redis_url.clone(),
         }
+    }
+
+    /// A redis-cli command for the login that may do everything, and the ports of further Redises. `None`: Redis was given.
+    pub fn redis_cli(&self) -> Option<(String, Vec<u16>)> {
+        let nodes = self.private.as_ref()?.redis.nodes();
+        let (first, others) = nodes.split_first()?;
+        let secret = self.folder.join("secret");
+        let command = format!(
+            "REDISCLI_AUTH=\"$(cat '{}')\" redis-cli -p {}",
+            secret.display(),
+            first.port()
+        );
+        Some((command, others.iter().map(|redis| redis.port()).collect()))
     }
 
     /// Whether they are its own.
