@@ -153,7 +153,7 @@ const BY_CODE: [ErrorReply; 19] = [
     ),
 ];
 
-/// The rows of `ERR`, in the words of Redis 6 and 7.
+/// The rows of `ERR`, in the words of Redis 6 and 7 and of Valkey 9.
 const BY_TEXT: [ErrorReply; 6] = [
     ErrorReply {
         says: "max number of clients",
@@ -165,7 +165,8 @@ const BY_TEXT: [ErrorReply; 6] = [
     },
     unknown("unknown command"),
     unknown("unknown subcommand"),
-    unknown("Unknown Redis command"),
+    // Redis says "Unknown Redis command", Valkey "Unknown command".
+    unknown("command called from"),
     ErrorReply {
         code: "ERR",
         says: "DB index is out of range",
