@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -171,6 +173,15 @@ pub async fn redis_connection(url: &str) -> anyhow::Result<MultiplexedConnection
     Ok(redis::Client::open(url)?
         .get_multiplexed_async_connection_with_config(&config)
         .await?)
+}
+
+/// Whether tests run on Valkey: `scripts/valkey`. Its words and its pages are not always those of Redis.
+pub fn is_valkey() -> bool {
+    static IS_VALKEY: LazyLock<bool> = LazyLock::new(|| {
+        let version = Command::new("redis-server").arg("--version").output();
+        version.is_ok_and(|said| String::from_utf8_lossy(&said.stdout).contains("Valkey"))
+    });
+    *IS_VALKEY
 }
 
 /// A section of Redis' `INFO`.

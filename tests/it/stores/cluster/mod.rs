@@ -226,6 +226,14 @@ impl Clustered {
         .await;
     }
 
+    /// Whether the primary of this slot knows that it is moving: Valkey tells replicas of a move, and Redis does not.
+    async fn knows_of_move(&self, slot: u16) -> bool {
+        let owner = self.owner(slot, 0).await.expect("an owner");
+        let nodes = self.send(owner.port, "CLUSTER NODES").await;
+        let nodes: String = redis::from_redis_value(nodes.expect("it answers")).expect("a text");
+        nodes.contains(&format!("[{slot}->-"))
+    }
+
     /// Begins to move a slot to another primary. Returns both.
     async fn begin_move(&self, slot: u16) -> (Line, Line) {
         let from = self.owner(slot, 0).await.expect("an owner");
