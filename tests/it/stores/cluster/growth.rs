@@ -355,6 +355,7 @@ async fn all_nodes_of_a_redis_cluster_end_at_once_and_come_back_one_of_them_with
         }
         node.start().await.expect("it starts");
     }
+    clustered.until_none_is_missed().await;
     clustered.until_counted().await;
     clustered.assert_exact().await;
 }

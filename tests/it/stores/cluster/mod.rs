@@ -146,6 +146,12 @@ impl Clustered {
             })
             .await;
         }
+        // What was suspect loses its counter once more.
+        eventually("nothing is suspect", async || {
+            let (_, status) = self.tally.get("/v1/status").await;
+            (status["suspect_items"] == 0).then_some(())
+        })
+        .await;
         // On a busy machine, items whose counters are gone are cold by now: their first vote is not counted at once.
         self.until_counted().await;
         assert_eq!(self.add_to_all().await, 0, "each vote is counted at once");
@@ -232,6 +238,21 @@ impl Clustered {
         let nodes = self.send(owner.port, "CLUSTER NODES").await;
         let nodes: String = redis::from_redis_value(nodes.expect("it answers")).expect("a text");
         nodes.contains(&format!("[{slot}->-"))
+    }
+
+    /// Waits until no node misses another: then no replica is about to be promoted.
+    async fn until_none_is_missed(&self) {
+        eventually("no node misses another", async || {
+            for node in &self.cluster.nodes {
+                let nodes = self.send(node.port(), "CLUSTER NODES").await.ok()?;
+                let nodes: String = redis::from_redis_value(nodes).ok()?;
+                if nodes.contains("fail") {
+                    return None;
+                }
+            }
+            Some(())
+        })
+        .await;
     }
 
     /// Begins to move a slot to another primary. Returns both.
