@@ -3,6 +3,7 @@
 mod answered_counts;
 mod drawn_orders;
 mod every_order;
+mod every_state;
 mod exactness;
 mod failover;
 mod one_vote_batch;

@@ -8,6 +8,7 @@ mod password_changes;
 mod postgres_hosts;
 mod prepared;
 mod readiness;
+mod redis_addresses;
 mod redis_connections;
 mod redis_errors;
 mod runs;

@@ -36,12 +36,12 @@ mod rules;
 mod state;
 mod steps;
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use state::{Entry, Left, NOTHING, Quick, RollUp, State, Votes, Worker};
 use steps::Model;
 
+use crate::proofs::every_state::visit;
 use crate::proofs::one_vote_batch::Without;
 
 /// Rounds of a batch: fewer than the server's, so that some batches give up.
@@ -95,68 +95,46 @@ impl Model {
 
     /// Visits every state, or stops at the first violation.
     /// Returns how many states there are, and the first violation with the shortest way to it.
-    fn search(&self, is_to_stop: bool) -> (usize, Option<String>) {
-        let first = Arc::new(self.first());
-        let mut seen = HashSet::from([Arc::clone(&first)]);
-        // Each state, and the state from which it was reached first.
-        let mut all = vec![(first, 0_usize)];
-        let mut found = None;
-        let mut number = 0;
-        while number < all.len() && !(is_to_stop && found.is_some()) {
-            let state = Arc::clone(&all[number].0);
-            if found.is_none() {
-                found = self
-                    .violation(&state)
-                    .map(|what| format!("{what}{}", way(&all, number)));
-            }
-            for next in self.next(&state) {
-                let next = Arc::new(next);
-                if seen.insert(Arc::clone(&next)) {
-                    all.push((next, number));
-                }
-            }
-            number += 1;
-        }
-        (all.len(), found)
+    fn search(&self) -> (usize, Option<String>) {
+        let (states, found) = visit(self.first(), |state| match self.violation(state) {
+            Some(what) => Err(what),
+            None => Ok(self.next(state)),
+        });
+        let described = |(what, way): (String, Vec<Arc<State>>)| {
+            let way: String = way.iter().map(|state| described(state)).collect();
+            format!("{what}{way}")
+        };
+        (states, found.map(described))
     }
 }
 
-/// The states that lead to this one, in words.
-fn way(all: &[(Arc<State>, usize)], number: usize) -> String {
-    let mut at = number;
-    let mut way = Vec::new();
-    loop {
-        let state = &all[at].0;
-        let calls: Vec<_> = state.batches.iter().map(|batch| batch.call()).collect();
-        way.push(format!(
-            "\n  now {} live {:?} floor {} lease {} rebuild {} item ({}, {}) epoch {} {:?} workers {:?} batches {calls:?}",
-            state.now,
-            state.live,
-            state.floor,
-            state.lease,
-            state.rebuild,
-            state.saved_count,
-            state.counted_at,
-            state.epoch,
-            state.entry,
-            state.workers,
-        ));
-        way.push(format!(
-            "\n    {:?} stale {:?} cold {:b} passed {:b} noted {:b} promised {:b} roll-ups {:?}",
-            state.roll_up,
-            state.stale_roll_up,
-            state.cold,
-            state.passed,
-            state.noted,
-            state.promised,
-            state.roll_ups,
-        ));
-        if at == 0 {
-            break;
-        }
-        at = all[at].1;
-    }
-    way.into_iter().rev().collect()
+/// A state in words.
+fn described(state: &State) -> String {
+    let calls: Vec<_> = state.batches.iter().map(|batch| batch.call()).collect();
+    let shared = format!(
+        "\n  now {} live {:?} floor {} lease {} rebuild {} item ({}, {}) epoch {} {:?} workers {:?} batches {calls:?}",
+        state.now,
+        state.live,
+        state.floor,
+        state.lease,
+        state.rebuild,
+        state.saved_count,
+        state.counted_at,
+        state.epoch,
+        state.entry,
+        state.workers,
+    );
+    let rolled_up = format!(
+        "\n    {:?} stale {:?} cold {:b} passed {:b} noted {:b} promised {:b} roll-ups {:?}",
+        state.roll_up,
+        state.stale_roll_up,
+        state.cold,
+        state.passed,
+        state.noted,
+        state.promised,
+        state.roll_ups,
+    );
+    shared + &rolled_up
 }
 
 fn assert_exact(searches: &[(&[i8], usize, Left)]) {
@@ -169,7 +147,7 @@ fn assert_exact(searches: &[(&[i8], usize, Left)]) {
             rounds: ROUNDS,
             without: Without::Nothing,
         };
-        let (states, violation) = model.search(false);
+        let (states, violation) = model.search();
         println!("{deltas:?}, {workers} workers, {left:?}: {states} states");
         assert_eq!(violation, None, "{deltas:?}, {workers} workers, {left:?}");
         total += states;
@@ -187,7 +165,7 @@ fn assert_found(searches: &[(Without, &[i8], usize, usize, Left)]) {
             rounds: *rounds,
             without: *without,
         };
-        let (states, violation) = model.search(true);
+        let (states, violation) = model.search();
         let Some(violation) = violation else {
             missed.push(format!("without {without:?}, {states} states are all exact"));
             continue;

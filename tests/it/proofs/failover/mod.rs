@@ -21,11 +21,11 @@
 mod state;
 mod steps;
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use self::state::{Breaker, Note, Primary, State};
 use self::steps::Model;
+use crate::proofs::every_state::visit;
 
 /// What a search may find.
 const SHOWN: &str = "counts of the old primary are shown after two looks";
@@ -94,39 +94,18 @@ impl Model {
     /// Visits every state, or stops at the first violation. Returns how many states there are, and the violation with the
     /// shortest way to it.
     fn search(&self) -> (usize, Option<String>) {
-        let first = Arc::new(self.first());
-        let mut seen = HashSet::from([Arc::clone(&first)]);
-        // Each state, and the state from which it was reached first.
-        let mut all = vec![(first, 0_usize)];
-        let mut number = 0;
-        while number < all.len() {
-            let state = Arc::clone(&all[number].0);
-            if let Some(what) = self.violation(&state, self.is_end(&state)) {
-                return (all.len(), Some(format!("{what}{}", way(&all, number))));
+        let (states, found) = visit(self.first(), |state| {
+            match self.violation(state, self.is_end(state)) {
+                Some(what) => Err(what),
+                None => Ok(self.next(state)),
             }
-            for next in self.next(&state).into_iter().map(Arc::new) {
-                if seen.insert(Arc::clone(&next)) {
-                    all.push((next, number));
-                }
-            }
-            number += 1;
-        }
-        (all.len(), None)
+        });
+        let described = |(what, way): (&str, Vec<Arc<State>>)| {
+            let way = way.iter().map(|state| format!("\n  {state:?}"));
+            format!("{what}{}", way.collect::<String>())
+        };
+        (states, found.map(described))
     }
-}
-
-/// The states that lead to this one, in words.
-fn way(all: &[(Arc<State>, usize)], number: usize) -> String {
-    let mut at = number;
-    let mut way = Vec::new();
-    loop {
-        way.push(format!("\n  {:?}", all[at].0));
-        if at == 0 {
-            break;
-        }
-        at = all[at].1;
-    }
-    way.into_iter().rev().collect()
 }
 
 fn search(ways: Ways, votes: usize, cuts: u8, without: Without) -> (usize, Option<String>) {

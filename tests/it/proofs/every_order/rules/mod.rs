@@ -26,7 +26,6 @@ mod state;
 mod statement;
 mod truth;
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use self::programs::{
@@ -34,6 +33,7 @@ use self::programs::{
 };
 use self::state::{Counter, Doing, Faults, ITEMS, Place, SERVERS, Server, State};
 use self::truth::Violation::{self, *};
+use crate::proofs::every_state::visit;
 
 /// A piece of the rules that can be taken away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,51 +141,34 @@ impl Model {
     /// Visits every state, or stops at the first violation.
     /// Returns how many states there are, and the violation with the shortest way to it.
     fn search(&self) -> (usize, Option<(Violation, String)>) {
-        let first = Arc::new(self.first());
-        let mut seen = HashSet::from([Arc::clone(&first)]);
-        // Each state, and the state from which it was reached first.
-        let mut all = vec![(first, 0_usize)];
-        let mut number = 0;
-        while number < all.len() {
-            let state = Arc::clone(&all[number].0);
-            let steps = self.steps(&state);
-            if let Some(violation) = self.violation(&state, steps.is_empty()) {
-                return (all.len(), Some((violation, way(&all, number))));
-            }
-            for next in steps.into_iter().chain(self.faults(&state)) {
-                let next = Arc::new(next);
-                if seen.insert(Arc::clone(&next)) {
-                    all.push((next, number));
+        let (states, found) = visit(self.first(), |state| {
+            let mut steps = self.steps(state);
+            match self.violation(state, steps.is_empty()) {
+                Some(violation) => Err(violation),
+                None => {
+                    steps.extend(self.faults(state));
+                    Ok(steps)
                 }
             }
-            number += 1;
-        }
-        (all.len(), None)
+        });
+        let described = |(violation, way): (Violation, Vec<Arc<State>>)| {
+            (violation, way.iter().map(|state| described(state)).collect())
+        };
+        (states, found.map(described))
     }
 }
 
-/// The states that lead to this one, in words.
-fn way(all: &[(Arc<State>, usize)], number: usize) -> String {
-    let mut at = number;
-    let mut way = vec![at];
-    while at > 0 {
-        at = all[at].1;
-        way.push(at);
-    }
-    way.reverse();
-    let described = way.into_iter().map(|at| {
-        let state = &all[at].0;
-        let servers: Vec<_> = state
-            .servers
-            .iter()
-            .map(|server| (server.is_dead, server.suspects, server.left, &server.doing))
-            .collect();
-        format!(
-            "\n  rows {:?} places {:?} locks {:?} counters {:?} servers {servers:?}",
-            state.rows, state.places, state.locks, state.counters,
-        )
-    });
-    described.collect()
+/// A state in words.
+fn described(state: &State) -> String {
+    let servers: Vec<_> = state
+        .servers
+        .iter()
+        .map(|server| (server.is_dead, server.suspects, server.left, &server.doing))
+        .collect();
+    format!(
+        "\n  rows {:?} places {:?} locks {:?} counters {:?} servers {servers:?}",
+        state.rows, state.places, state.locks, state.counters,
+    )
 }
 
 /// Visits every state of these programs, and at least this many.
