@@ -44,8 +44,6 @@ end
 
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
--- A lease reads <µs when taken>:<nonce>.
-local fresh_lease = string.format('%.0f:%s', now, nonce)
 
 -- Leases a counter without a live count, unless it is leased. It keeps this floor and rebuild request. Returns
 -- nothing if there is a value of another type.
@@ -54,6 +52,8 @@ local function miss(key, is_there, floor, lease, request)
     local age = now - tonumber(string.match(lease, '^%d+'))
     if age >= 0 and age < lease_limit_ms * 1000 then return {'MISS', lease} end
   end
+  -- A lease reads <µs when taken>:<nonce>.
+  local fresh_lease = string.format('%.0f:%s', now, nonce)
   local value = packed(0, 0, floor, 0, 0, 0, fresh_lease, request, '')
   if request ~= '' then
     call('SET', key, value)
@@ -64,17 +64,25 @@ local function miss(key, is_there, floor, lease, request)
   return {'MISS', fresh_lease}
 end
 
+-- Made once for all buckets, and filled from 1 for each: what is behind its end is of a bucket before.
+local changed, unsaved = {}, {}
+-- Globals that every vote needs.
+local unpack, tonumber, ARGV = unpack, tonumber, ARGV
+
 -- Counts the votes on the items of one bucket: names[before + 1] and so on, whose values are held. Returns the
 -- replies. `try` is redis.call or redis.pcall; with that, it returns the error of the only call that may fail.
 local function count_items(try, held, names, before, items, index, cold, deltas_before)
-  local changed, unsaved, replies, is_cold, missed = {}, {}, {}, false, nil
+  local replies, is_cold, missed = {}, false, nil
+  local changed_end, unsaved_end = 0, 0
   for k = 1, items do
     local key = names[before + k]
     local count, downs, revision, saved, xmax, seeded, lease, request, snapshot = parts(held[k])
-    local delta, delta_downs = tonumber(ARGV[deltas_before + k]), 0
+    local given, delta_downs = ARGV[deltas_before + k], 0
+    -- Mostly.
+    local delta = given == '1' and 1 or tonumber(given)
     local changes, is_warm = delta ~= 0, delta == 0
     if not delta then
-      local net, downs_changed, warm = string.match(ARGV[deltas_before + k], '^(-?%d+),?(-?%d*)(!?)$')
+      local net, downs_changed, warm = string.match(given, '^(-?%d+),?(-?%d*)(!?)$')
       delta, delta_downs, is_warm = tonumber(net), tonumber(downs_changed) or 0, warm == '!'
       changes = delta ~= 0 or delta_downs ~= 0
     end
@@ -88,10 +96,16 @@ local function count_items(try, held, names, before, items, index, cold, deltas_
       if not seen then
         count, downs = count + delta, downs + delta_downs
         -- The first vote after a save. Before later ones, the item is in the index already.
-        if saved == revision then unsaved[#unsaved + 1] = key end
+        if saved == revision then
+          unsaved_end = unsaved_end + 1
+          unsaved[unsaved_end] = key
+        end
         revision = revision < now and now or revision + 1
-        changed[#changed + 1] = key
-        changed[#changed + 1] = packed(count, downs, revision, saved, xmax, seeded, lease, request, snapshot)
+        changed[changed_end + 1] = key
+        changed_end = changed_end + 2
+        -- A counter without texts, as most are, needs no look at them.
+        changed[changed_end] = #held[k] == BYTES and pack(FORMAT, count, downs, revision, saved, xmax, seeded)
+          or packed(count, downs, revision, saved, xmax, seeded, lease, request, snapshot)
       end
       replies[k] = downs ~= 0 and {count, downs} or count
     elseif not held[k] and not is_warm then
@@ -104,14 +118,15 @@ local function count_items(try, held, names, before, items, index, cold, deltas_
       else
         -- Nobody can say whether the count has these votes, or someone else has written there. It is
         -- invalidated, as in invalidate.lua. The exact count that this batch reads next has the votes.
-        unsaved[#unsaved + 1] = key
+        unsaved_end = unsaved_end + 1
+        unsaved[unsaved_end] = key
         missed[#missed + 1] = {k, count, revision or 0, '', nonce}
       end
     end
   end
   -- First, since the index alone may be at another node by now, when the bucket's slot moves: nothing is done then.
-  if #unsaved > 0 then
-    local added = try('SADD', index, unpack(unsaved))
+  if unsaved_end > 0 then
+    local added = try('SADD', index, unpack(unsaved, 1, unsaved_end))
     if type(added) == 'table' then return nil, added.err end
   end
   for _, one in ipairs(missed or {}) do
@@ -125,7 +140,7 @@ local function count_items(try, held, names, before, items, index, cold, deltas_
       replies[k] = miss(key, is_there, floor, '', nonce)
     end
   end
-  if #changed > 0 then call('MSET', unpack(changed)) end
+  if changed_end > 0 then call('MSET', unpack(changed, 1, changed_end)) end
   if is_cold then call('SET', cold, nonce) end
   return replies
 end
