@@ -9,5 +9,7 @@
 --   'CLAIMED'  the page is the caller's
 --   'TAKEN'    another worker was first: read the cursor again
 if (redis.call('GET', KEYS[1]) or '0') ~= ARGV[1] then return 'TAKEN' end
+-- First, as in invalidate.lua: the scan of a full Redis is what makes it emptier.
+redis.call('DEL', KEYS[1])
 redis.call('SET', KEYS[1], ARGV[2])
 return 'CLAIMED'

@@ -16,7 +16,7 @@ local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local held = call('MGET', unpack(KEYS, 2))
 
-local replies, changed, saved_keys = {}, {}, {}
+local replies, changed, changed_keys, saved_keys = {}, {}, {}, {}
 for k = 1, #held do
   local key = KEYS[1 + k]
   local wanted, counted_at = ARGV[2 * k - 1], tonumber(ARGV[2 * k])
@@ -25,6 +25,7 @@ for k = 1, #held do
     replies[k] = 'CHANGED'
   elseif seeded > 0 then
     if saved == revision then
+      changed_keys[#changed_keys + 1] = key
       changed[#changed + 1] = key
       changed[#changed + 1] = packed(count, downs, revision, saved, xmax, seeded, lease, '', snapshot)
       saved_keys[#saved_keys + 1] = key
@@ -32,11 +33,16 @@ for k = 1, #held do
     replies[k] = 'LIVE'
   else
     revision = math.max(now, counted_at + 1, revision + 1)
+    changed_keys[#changed_keys + 1] = key
     changed[#changed + 1] = key
     changed[#changed + 1] = packed(0, 0, revision, 0, 0, 0, lease, request, '')
     replies[k] = {'CLAIMED', string.format('%.0f', revision)}
   end
 end
-if #changed > 0 then call('MSET', unpack(changed)) end
+if #changed > 0 then
+  -- First, as in invalidate.lua.
+  call('DEL', unpack(changed_keys))
+  call('MSET', unpack(changed))
+end
 if #saved_keys > 0 then call('SREM', KEYS[1], unpack(saved_keys)) end
 return replies

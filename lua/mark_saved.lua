@@ -23,6 +23,9 @@ for k = 1, #held do
     replies[k] = 'CHANGED'
   end
 end
-if #changed > 0 then call('MSET', unpack(changed)) end
-if #saved > 0 then call('SREM', KEYS[1], unpack(saved)) end
+if #saved > 0 then
+  -- A Redis without memory refuses MSET as a script's first write, and takes it after SREM.
+  call('SREM', KEYS[1], unpack(saved))
+  call('MSET', unpack(changed))
+end
 return replies

@@ -267,6 +267,12 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
+    /// The line that was read last, with its characters that are not UTF-8 replaced.
+    pub fn text(&self) -> String {
+        let line = String::from_utf8_lossy(&self.line);
+        line.trim_end_matches(['\n', '\r']).to_owned()
+    }
+
     /// The next line, without its end and without a byte-order mark. `None`: there are no more.
     ///
     /// # Errors

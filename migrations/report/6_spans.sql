@@ -1,5 +1,7 @@
 -- Functions: a zone, or a span that ends now.
 --
+-- A span of days is at most 100 years long, and ends in a year from now: else an infinite date would fill Postgres' disk.
+--
 -- Those that read much may use more memory, and Postgres does not compile their plans: that can take longer than to run them.
 
 create or replace function votes_by_day_in(zone text, first date, last date)
@@ -9,7 +11,7 @@ begin atomic
     select given.day::date, coalesce(sum(one.up_votes), 0)::bigint, coalesce(sum(one.down_votes), 0)::bigint,
            coalesce(sum(one.votes), 0)::bigint, coalesce(sum(one.score), 0)::bigint,
            coalesce(sum(one.votes_cast), 0)::bigint, coalesce(sum(one.votes_taken_back), 0)::bigint
-    from generate_series(first::timestamp, last::timestamp, interval '1 day') as given (day)
+    from generate_series(greatest(first, least(last, current_date + 366) - 36525, date '0001-01-01')::timestamp, least(last, current_date + 366)::timestamp, interval '1 day') as given (day)
     left join votes_by_quarter_hour as one
         on date_trunc('day', one.starts_at at time zone zone) = given.day
        and one.starts_at >= first::timestamp at time zone zone
@@ -26,10 +28,10 @@ begin atomic
            coalesce(sum(one.votes), 0)::bigint, coalesce(sum(one.score), 0)::bigint,
            coalesce(sum(one.votes_cast), 0)::bigint, coalesce(sum(one.votes_taken_back), 0)::bigint
     -- An hour in which the clock is set back comes twice, as two hours.
-    from generate_series(first::timestamp at time zone zone,
-                         (last::timestamp + interval '1 day') at time zone zone - interval '1 microsecond', interval '1 hour') as given (hour)
+    from generate_series(greatest(first, least(last, current_date + 366) - 36525, date '0001-01-01')::timestamp at time zone zone,
+                         (least(last, current_date + 366)::timestamp + interval '1 day') at time zone zone - interval '1 microsecond', interval '1 hour') as given (hour)
     left join votes_by_quarter_hour as one
-        on date_bin('1 hour', one.starts_at, first::timestamp at time zone zone) = given.hour
+        on date_bin('1 hour', one.starts_at, greatest(first, least(last, current_date + 366) - 36525, date '0001-01-01')::timestamp at time zone zone) = given.hour
        and one.starts_at >= first::timestamp at time zone zone
        and one.starts_at < (last::timestamp + interval '1 day') at time zone zone
     group by given.hour;
@@ -49,7 +51,7 @@ begin atomic
         select given.day::date as day,
                -- Where clocks go back over midnight, the day has begun before its second midnight.
                case when (one.at - interval '1 hour') at time zone zone >= given.day then one.at - interval '1 hour' else one.at end as at
-        from generate_series(first::timestamp, last::timestamp + interval '1 day', interval '1 day') as given (day)
+        from generate_series(greatest(first, least(last, current_date + 366) - 36525, date '0001-01-01')::timestamp, least(last, current_date + 366)::timestamp + interval '1 day', interval '1 day') as given (day)
         cross join lateral (select given.day at time zone zone as at) as one
     ), given as materialized (
         select midnight.day, midnight.at as starts_at, lead(midnight.at) over (order by midnight.day) as ends_at
@@ -64,7 +66,7 @@ begin atomic
         where votes.votes > 0
         group by votes.voter_id
     ) as one on true
-    where given.day <= last
+    where given.day <= least(last, current_date + 366)
     group by given.day;
 end;
 comment on function voters_by_day_in is 'How many different voters cast a vote on each day of a time zone, how many votes were cast, and how many of these had no voter (anonymous, or with a ballot). From the ledger, without votes that were archived. Example: select * from report.voters_by_day_in(''UTC'', ''2030-01-01'', ''2030-01-02'') order by day';
@@ -106,7 +108,7 @@ begin atomic
     select given.day::date, count(*) filter (where part.is_back), count(*) filter (where part.part_of = 'change'),
            count(*) filter (where part.part_of = 'move'), count(*) filter (where part.part_of = 'retraction'),
            count(*) filter (where part.part_of = 'voiding'), count(*) filter (where part.part_of = 'undo')
-    from generate_series(first::timestamp, last::timestamp, interval '1 day') as given (day)
+    from generate_series(greatest(first, least(last, current_date + 366) - 36525, date '0001-01-01')::timestamp, least(last, current_date + 366)::timestamp, interval '1 day') as given (day)
     left join part on part.day = given.day
     group by given.day;
 end;

@@ -14,7 +14,7 @@ use crate::telemetry::name;
 impl Worker {
     /// Looks for batch writers whose connection to Postgres is gone. Votes after the last one that
     /// they noted as counted may be committed but not counted. So this invalidates the items of all
-    /// votes since. Returns how many items; `None`: no connection is gone.
+    /// votes since. Returns how many items; `None`: no connection is gone, or this worker stops.
     ///
     /// A server that stops in order or only reconnects is treated like a crashed one. Invalidating
     /// is always safe, so nothing has to tell them apart.
@@ -32,6 +32,10 @@ impl Worker {
         let (mut after, last) = self.ledger.ids_left_by(&closed).await?;
         let mut invalidated = 0;
         while after < last {
+            // The next worker does all of it.
+            if self.is_stopping() {
+                return Ok(None);
+            }
             let (items, end) = self.ledger.items_voted_on(after, last).await?;
             for page in items.chunks(self.options.flush_page) {
                 self.counters.invalidate(page).await?;

@@ -108,6 +108,9 @@ impl Worker {
             Err(error) if error.is_lock_timeout() => {
                 trouble!(warn, %error; "the final results of polls wait for a lock");
             }
+            Err(error) if error.is_cancelled() => {
+                trouble!(warn, %error; "a final result of a poll takes too long; other events are sent");
+            }
             Err(error) => return Err(error.into()),
         }
         let limit = webhook.may_send(ROUND_LIMIT_EVENTS);

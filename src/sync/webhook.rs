@@ -38,6 +38,8 @@ const WAIT_LEAST: Duration = Duration::from_millis(100);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause of a webhook that does not answer. One event at a time then asks whether it does again.
 const PAUSE_LIMIT: Duration = Duration::from_secs(60);
+/// The most events of a round after one in which a webhook refused all: it answers, and may take others.
+const REFUSED_ROUND_LIMIT_EVENTS: i64 = 8;
 /// The longest pause of a webhook that answers, and refuses what it gets.
 const REFUSED_PAUSE_LIMIT: Duration = Duration::from_secs(5);
 
@@ -283,13 +285,16 @@ struct Pause {
     /// Rounds without a delivery, since the last delivery.
     rounds: u32,
     until: Option<Instant>,
+    /// Whether the webhook answered in the last of these rounds.
+    is_answering: bool,
 }
 
 impl Pause {
-    /// How many events may be sent now: one after a pause, since the webhook may still be down.
+    /// How many events may be sent now: one after a pause, since the webhook may still be down; some, if it answered.
     fn may_send(&self, most: i64, now: Instant) -> i64 {
         match self.until {
             Some(until) if now < until => 0,
+            _ if self.rounds > 0 && self.is_answering => most.min(REFUSED_ROUND_LIMIT_EVENTS),
             _ if self.rounds > 0 => most.min(1),
             _ => most,
         }
@@ -307,7 +312,8 @@ impl Pause {
         if failed.len() < round.len() {
             *self = Self::default();
         } else if !round.is_empty() {
-            let limit = match failed.iter().any(|one| one.is_refusal) {
+            self.is_answering = failed.iter().any(|one| one.is_refusal);
+            let limit = match self.is_answering {
                 true => REFUSED_PAUSE_LIMIT,
                 false => PAUSE_LIMIT,
             };
@@ -390,7 +396,10 @@ mod tests {
         for _ in 0..8 {
             pause.note(&[failed(true)], now, 1.0);
         }
-        assert_eq!(pause.may_send(100, now + REFUSED_PAUSE_LIMIT), 1);
+        let may_send = |pause: &Pause| pause.may_send(100, now + REFUSED_PAUSE_LIMIT);
+        assert_eq!(may_send(&pause), REFUSED_ROUND_LIMIT_EVENTS);
+        pause.note(&[failed(false)], now, 0.0);
+        assert_eq!(may_send(&pause), 1);
     }
 
     #[test]

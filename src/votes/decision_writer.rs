@@ -3,7 +3,6 @@
 //! holds up no other vote.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -13,6 +12,7 @@ use super::batch::{BatchMetrics, StoredBatch, StoredBatchVote};
 use super::batch_counting::BatchCounting;
 use super::cast::{Cast, CastError, Queued, QueuedRequest, refuse_other_runs};
 use super::full_items::{FullItems, SplitBatch};
+use super::turns::{AGAIN_LIMIT, Turns, is_equal};
 use super::unfinished::UnfinishedBatch;
 use crate::batching::take;
 use crate::domain::{CountDelta, ItemId, Refusal, StoredVote, VoteRequest, VoteSource, VoterId};
@@ -22,8 +22,6 @@ use crate::telemetry::Span;
 
 /// The most requests in one batch. The locks of its rules are held until the batch is stored.
 pub const DECIDE_LIMIT_REQUESTS: usize = 256;
-/// How long a request is retried while other requests of its voter come first.
-pub const AGAIN_LIMIT: Duration = Duration::from_secs(4);
 
 /// Takes batch after batch, until the queue is closed.
 pub(super) struct DecisionWriter {
@@ -31,8 +29,7 @@ pub(super) struct DecisionWriter {
     live_counts: LiveCounts,
     backoff: SeedBackoff,
     metrics: BatchMetrics,
-    /// Requests to ask again, in their order.
-    again: Vec<QueuedRequest>,
+    turns: Turns,
     full: FullItems,
     /// Like `_alive` of the batch writer.
     _alive: Option<mpsc::Sender<()>>,
@@ -51,7 +48,7 @@ impl DecisionWriter {
             live_counts,
             backoff,
             metrics: BatchMetrics::new(depth),
-            again: Vec::new(),
+            turns: Turns::default(),
             full: FullItems::default(),
             _alive: alive,
         }
@@ -60,8 +57,9 @@ impl DecisionWriter {
     pub async fn run(mut self, mut queue: mpsc::Receiver<QueuedRequest>) {
         let mut queued = Vec::with_capacity(DECIDE_LIMIT_REQUESTS);
         loop {
-            let free = DECIDE_LIMIT_REQUESTS.saturating_sub(self.again.len());
-            let taken = if self.again.is_empty() {
+            let mut batch = self.turns.take_first(DECIDE_LIMIT_REQUESTS);
+            let free = DECIDE_LIMIT_REQUESTS - batch.len();
+            let taken = if batch.is_empty() {
                 match take(&mut queue, &mut queued, free).await {
                     0 => return,
                     taken => taken,
@@ -75,8 +73,9 @@ impl DecisionWriter {
                 queued.len()
             };
             self.metrics.depth.decrement(taken as f64);
-            let mut batch = std::mem::take(&mut self.again);
-            batch.append(&mut queued);
+            batch.extend(self.turns.let_in(queued.drain(..)));
+            let given_up = self.turns.give_up(Instant::now());
+            self.answer_busy(given_up);
             let SplitBatch { refused, to_decide } = self.full.refuse(&mut self.writer, batch).await;
             self.answer_full(refused);
             if !to_decide.is_empty() {
@@ -96,6 +95,18 @@ impl DecisionWriter {
             entry(one, result, &[])
         });
         StoredBatch::new(refused.collect(), &self.metrics).answer_uncounted();
+    }
+
+    /// Answers requests whose voters have too many others before them.
+    fn answer_busy(&self, given_up: Vec<QueuedRequest>) {
+        if given_up.is_empty() {
+            return;
+        }
+        let given_up = given_up.into_iter().map(|one| {
+            let error = one.refusal(CastError::Busy);
+            entry(one, Err(error), &[])
+        });
+        StoredBatch::new(given_up.collect(), &self.metrics).answer_uncounted();
     }
 
     /// Decides, stores, counts and answers a batch. Keeps what to ask again.
@@ -152,7 +163,7 @@ impl DecisionWriter {
         decided: DecidedBatch,
         begun: Instant,
     ) {
-        let mut votes = Vec::new();
+        let (mut votes, mut again) = (Vec::new(), Vec::new());
         for ((request, queued), decision) in requests.iter().zip(queued).zip(&decided.decisions) {
             for (at, mut one) in queued.into_iter().enumerate() {
                 match answer(request, decision, at > 0) {
@@ -164,7 +175,7 @@ impl DecisionWriter {
                         // A part may be stored, on an item without a rule.
                         one.is_partly_stored |= !decision.stored().is_empty();
                         if one.queued_at.elapsed() < AGAIN_LIMIT {
-                            self.again.push(one);
+                            again.push(one);
                         } else {
                             let error = one.refusal(CastError::Busy);
                             votes.push(entry(one, Err(error), &decided.hidden));
@@ -173,6 +184,7 @@ impl DecisionWriter {
                 }
             }
         }
+        self.turns.ask_again(again);
         let batch = StoredBatch::new(votes, &self.metrics);
         let mut deltas = decided.deltas();
         deltas.extend(batch.reads());
@@ -226,7 +238,7 @@ impl Batch {
             let is_once = matches!(one.request, VoteRequest::CastOnce { .. });
             if let Some(voter) = one.request.voter().filter(|_| !is_once) {
                 let at = last.get(voter).copied();
-                if let Some(at) = at.filter(|at| requests[*at] == one.request) {
+                if let Some(at) = at.filter(|at| is_equal(&requests[*at], &one.request)) {
                     queued[at].push(one);
                     continue;
                 }

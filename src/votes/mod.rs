@@ -11,6 +11,7 @@
 //! - `losses`: looks for lost votes after a failover.
 //! - `batch_counting`: the calls that `counting_steps` asks for.
 //! - `full_items`: full items, whose votes a read refuses.
+//! - `turns`: of one voter, one request is decided at a time.
 //! - `decision_writer`: the writer of votes that need a decision.
 //! - `alone`: storing and counting in a program that is no server.
 //! - `importing`: stores the votes of a file, chunk after chunk.
@@ -36,6 +37,7 @@ mod importing;
 mod losses;
 mod progress_notes;
 mod queue;
+mod turns;
 mod unfinished;
 mod voiding;
 mod voter_edits;
@@ -46,12 +48,13 @@ pub use batch_counting::{COLD_LIMIT, SEED_LIMIT, SEED_READ_LIMIT};
 pub use batch_writer::{BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD};
 pub use cast::{Cast, CastError};
 pub use counting_steps::{Counting, SEED_LIMIT_ROUNDS, Step};
-pub use decision_writer::{AGAIN_LIMIT, DECIDE_LIMIT_REQUESTS};
+pub use decision_writer::DECIDE_LIMIT_REQUESTS;
 pub use full_items::FULL_LIMIT_ITEMS;
 pub use importing::{IMPORT_LIMIT_VOTES, ImportError, Source, run_import};
 pub use losses::keep_finding_losses;
 pub(crate) use progress_notes::BATCHES_LIMIT;
 pub use progress_notes::{NOTE_EVERY, ProgressNotes};
 pub use queue::{DECISION_QUEUE_LIMIT_REQUESTS, QUEUE_LEAST_VOTES, QUEUE_LIMIT_VOTES, QueueOfRun, VoteQueue};
+pub use turns::AGAIN_LIMIT;
 pub use voiding::{Direction, VoidingError, run_voiding};
 pub use voter_edits::{VoterEditError, run_voter_edit};

@@ -72,15 +72,23 @@ impl WorkerLedger {
         Ok(())
     }
 
-    /// Makes the events of polls that have closed. Returns whether there may be more.
+    /// Makes the events of polls that have closed. Returns whether there may be more. Where the watermark stands far
+    /// back, each reads many votes: if they take too long together, makes that of the first alone.
     ///
     /// # Errors
     /// When the lease is lost ([`Overtaken::LeaseLost`](crate::ledger::Overtaken::LeaseLost)).
     pub async fn make_poll_events(&self, lease: &JobLease) -> Result<bool, LedgerError> {
+        match self.make_events_of_polls(lease, FINAL_LIMIT_POLLS).await {
+            Err(error) if error.is_cancelled() => self.make_events_of_polls(lease, 1).await,
+            made => made,
+        }
+    }
+
+    async fn make_events_of_polls(&self, lease: &JobLease, polls: i32) -> Result<bool, LedgerError> {
         let mut transaction = self.database.pool.begin().await?;
         let made = async {
             hold(&mut *transaction, lease).await?;
-            let made = sqlx::query_scalar!("select note_poll_events($1)", FINAL_LIMIT_POLLS)
+            let made = sqlx::query_scalar!("select note_poll_events($1)", polls)
                 .fetch_one(&mut *transaction)
                 .await?;
             Ok(made.is_none())

@@ -169,6 +169,12 @@ impl Columns {
         )
     }
 
+    /// Whether a row that has this column must say something in it. A vote without a value is an up-vote; one without
+    /// a rating is none.
+    pub fn must_be_filled(&self, column: usize) -> bool {
+        self.table().columns().get(column) == Some(&"rating")
+    }
+
     /// Where each row has the columns, and how many fields it has. `None`: a line says that.
     pub fn places(&self) -> Option<(Vec<Option<usize>>, usize)> {
         match self {
@@ -206,7 +212,7 @@ impl Columns {
     /// Finds the columns in a line that names them.
     ///
     /// # Errors
-    /// When one is missing that the table needs, or there are others than Tally's.
+    /// When one is missing that the table needs, comes twice, or there are others than Tally's.
     pub fn find(&self, line: &[Option<String>]) -> anyhow::Result<Vec<Option<usize>>> {
         let place = |name: &str| {
             line.iter()
@@ -214,8 +220,13 @@ impl Columns {
         };
         let places: Vec<Option<usize>> = self.names().map(|name| place(name?)).collect();
         self.check(|column| places.get(column).is_some_and(Option::is_some))?;
-        for name in line {
-            self.check_name(name.as_deref().unwrap_or_default().trim())?;
+        for (at, name) in line.iter().enumerate() {
+            let name = name.as_deref().unwrap_or_default().trim();
+            self.check_name(name)?;
+            let is_read = self.names().any(|one| one == Some(name));
+            if is_read && places.iter().all(|place| *place != Some(at)) {
+                bail!("the column {name} comes twice");
+            }
         }
         Ok(places)
     }

@@ -1,11 +1,13 @@
 //! Reads a file as rows of named fields: CSV, or a JSON object on each line.
 
+use std::fmt;
 use std::io::BufRead;
 use std::path::Path;
 
 use anyhow::{bail, ensure};
 use csv_core::ReadRecordResult;
-use serde::Deserialize;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::columns::Columns;
@@ -25,7 +27,7 @@ pub struct Record {
     /// Counted from 1.
     pub line: i64,
     pub fields: Result<Fields, String>,
-    /// As the file has it; empty if it is not UTF-8.
+    /// As the file has it, with � for what is not UTF-8.
     pub text: String,
 }
 
@@ -97,7 +99,7 @@ impl Records {
                     return Ok(Some(Record {
                         line: self.line,
                         fields: Err(why.to_owned()),
-                        text: String::new(),
+                        text: self.lines.text(),
                     }));
                 }
             };
@@ -117,7 +119,7 @@ impl Records {
                     let split = self.splitter.split(line, &mut self.text, &mut self.ends);
                     match (&self.places, split) {
                         (Some((places, total)), Ok(found)) if found == *total => {
-                            Ok(pick(&self.text, &self.ends[..found], places))
+                            Ok(pick(&self.text, &self.ends[..found], places, &self.columns))
                         }
                         (Some((_, total)), Ok(found)) => {
                             Err(format!("it has {found} fields, and not {total}"))
@@ -132,6 +134,7 @@ impl Records {
                                 &self.text,
                                 &self.ends[..found],
                                 &(0..found).map(Some).collect::<Vec<_>>(),
+                                &self.columns,
                             );
                             self.places = Some((self.columns.find(&names)?, found));
                             self.has_begun = true;
@@ -147,8 +150,9 @@ impl Records {
                 text: line.to_owned(),
             }));
         }
+        ensure!(self.line > 0, "the file is empty");
         ensure!(
-            self.places.is_some() || self.format == ExportFormat::Jsonl || self.line == 0,
+            self.places.is_some() || self.format == ExportFormat::Jsonl,
             "the file has no line that names its columns"
         );
         Ok(None)
@@ -216,38 +220,75 @@ impl Splitter {
 }
 
 /// The fields at these places.
-fn pick(text: &[u8], ends: &[usize], places: &[Option<usize>]) -> Fields {
-    let field = |at: usize| {
+fn pick(text: &[u8], ends: &[usize], places: &[Option<usize>], columns: &Columns) -> Fields {
+    let field = |column: usize, at: usize| {
         let end = *ends.get(at)?;
         let start = if at == 0 { 0 } else { ends[at - 1] };
         // Parts of a line that is UTF-8, split at ASCII.
         let field = String::from_utf8_lossy(text.get(start..end)?);
-        (!field.is_empty()).then(|| field.into_owned())
+        (!field.is_empty() || columns.must_be_filled(column)).then(|| field.into_owned())
     };
-    places.iter().map(|place| place.and_then(field)).collect()
+    let places = places.iter().enumerate();
+    places.map(|(column, place)| field(column, (*place)?)).collect()
+}
+
+/// The members of a JSON object, in their order, also those of one name.
+struct Members(Vec<(String, Value)>);
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Object;
+
+        impl<'de> Visitor<'de> for Object {
+            type Value = Members;
+
+            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str("an object")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Members, M::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+
+        deserializer.deserialize_map(Object)
+    }
 }
 
 /// The fields of a JSON object.
 fn of_json(line: &str, columns: &Columns) -> Result<Fields, String> {
-    let Ok(Value::Object(mut object)) = serde_json::from_str(line) else {
+    let Ok(Members(members)) = serde_json::from_str(line) else {
         return Err("it is no JSON object".to_owned());
     };
-    for name in object.keys() {
-        columns.check_name(name).map_err(|error| error.to_string())?;
+    let mut object = Map::new();
+    for (name, value) in members {
+        columns.check_name(&name).map_err(|error| error.to_string())?;
+        if let Some(first) = object.insert(name.clone(), value) {
+            return Err(format!("{name} comes twice, first as {first}"));
+        }
     }
-    let fields = columns
-        .names()
-        .map(|name| match name.and_then(|name| object.remove(name)) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::String(text)) => Ok((!text.is_empty()).then_some(text)),
-            Some(Value::Number(number)) => Ok(Some(number.to_string())),
-            // For columns of yes and no.
-            Some(Value::Bool(is_so)) if columns.are_of_rules() => Ok(Some(is_so.to_string())),
-            Some(other) => Err(format!(
-                "{} is {other}; it takes a text or a number",
-                name.unwrap_or_default()
-            )),
-        });
+    let empty = |column: usize| columns.must_be_filled(column).then(String::new);
+    let fields =
+        columns
+            .names()
+            .enumerate()
+            .map(|(column, name)| match name.and_then(|name| object.remove(name)) {
+                None => Ok(None),
+                Some(Value::Null) => Ok(empty(column)),
+                Some(Value::String(text)) if text.is_empty() => Ok(empty(column)),
+                Some(Value::String(text)) => Ok(Some(text)),
+                Some(Value::Number(number)) => Ok(Some(number.to_string())),
+                // For columns of yes and no.
+                Some(Value::Bool(is_so)) if columns.are_of_rules() => Ok(Some(is_so.to_string())),
+                Some(other) => Err(format!(
+                    "{} is {other}; it takes a text or a number",
+                    name.unwrap_or_default()
+                )),
+            });
     fields.collect()
 }
 

@@ -150,12 +150,13 @@ impl Field {
             | Takes::Objects => {
                 format!("it is a number; it takes {}", self.takes)
             }
-            Takes::Number | Takes::Reference => format!(
+            Takes::Number => format!(
                 "it is out of range; it takes {} from {} to {}",
                 self.takes,
                 i64::MIN,
                 i64::MAX
             ),
+            Takes::Reference => format!("it is out of range; it takes {}", self.takes),
         })
     }
 

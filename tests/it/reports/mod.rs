@@ -317,3 +317,40 @@ async fn the_voters_of_a_day_are_those_of_its_local_date_also_where_clocks_are_c
         assert_eq!((days, different), (66, 0), "{zone}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endless_span_has_as_many_rows_as_a_hundred_years() {
+    let tally = Tally::start().await;
+    let mut limited = tally.pool.acquire().await.expect("Postgres answers");
+    sqlx::query("set statement_timeout = '60s'")
+        .execute(&mut *limited)
+        .await
+        .expect("a setting");
+    for (function, most) in [
+        ("votes_by_day_in", 36_526),
+        ("votes_by_hour_in", 36_526 * 24),
+        ("voters_by_day_in", 36_526),
+        ("changes_by_day_in", 36_526),
+    ] {
+        for (first, last, is_empty) in [
+            ("-infinity", "infinity", false),
+            ("2000-01-01", "infinity", false),
+            ("-infinity", "2000-01-01", false),
+            ("-infinity", "-infinity", true),
+            ("infinity", "infinity", true),
+        ] {
+            let query = format!("select count(*) from report.{function}('UTC', '{first}', '{last}')");
+            let rows: i64 = sqlx::query_scalar(&query)
+                .fetch_one(&mut *limited)
+                .await
+                .expect(&query);
+            assert!((rows == 0) == is_empty && rows <= most, "{query}: {rows}");
+        }
+        let query = format!("select count(*) from report.{function}('UTC', '2020-01-01', '2020-01-07')");
+        let rows: i64 = sqlx::query_scalar(&query)
+            .fetch_one(&mut *limited)
+            .await
+            .expect(&query);
+        assert_eq!(rows, if function == "votes_by_hour_in" { 7 * 24 } else { 7 });
+    }
+}

@@ -40,6 +40,33 @@ async fn a_flush_looks_at_what_has_changed_and_the_slow_scan_at_everything() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_full_redis_is_flushed_and_its_idle_counts_leave_it() {
+    let tally = Tally::start().await;
+    let items = [tally.item("x").await, tally.item("y").await];
+    for item in items {
+        tally.add(item, 1).await;
+    }
+    tally
+        .counters
+        .invalidate(&items[..1])
+        .await
+        .expect("Redis answers");
+    command(&tally, &["CONFIG", "SET", "maxmemory", "1"]).await;
+    let worker = tally.worker_with(SyncOptions {
+        retention: Some(Duration::ZERO),
+        ..options()
+    });
+    let flushed = worker.flush_shared().await.expect("a flush");
+    assert_eq!((flushed.flushed, flushed.rebuilt), (1, 1));
+    for item in items {
+        assert_eq!(tally.saved_count(item).await, 1);
+    }
+    worker.scan_page().await.expect("a page");
+    assert_eq!(tally.live_count(items[1]).await, None, "dropped");
+    command(&tally, &["CONFIG", "SET", "maxmemory", "0"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_counter_that_the_index_has_lost_is_saved_by_the_slow_scan() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;

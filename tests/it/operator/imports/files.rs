@@ -152,6 +152,58 @@ async fn files_of_others_are_read_by_the_names_or_places_of_their_columns() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn whoever_gave_no_rating_has_not_voted_and_a_line_that_says_two_things_says_none() {
+    let (tally, _worker) = start().await;
+    let csv = b"item_key,voter_id,rating\na,ada,5\na,bob,\na,cy\xff,5\n";
+    let csv_file = tally.stores.folder().join("ratings.csv");
+    std::fs::write(&csv_file, csv).expect("written");
+    let lines = file(
+        &tally.stores,
+        "ratings.jsonl",
+        r#"{"item_key":"a","voter_id":"dora","rating":null}
+{"item_key":"a","voter_id":"eve","rating":""}
+{"item_key":"a","voter_id":"fay"}
+{"item_key":"a","voter_id":"gus","voter_id":"hal"}
+"#,
+    );
+    let refused = tally.stores.folder().join("refused.csv");
+    let unrated = r#"the rating is """"; it takes a number"#;
+    for (path, format, expected) in [
+        (
+            &csv_file,
+            "csv",
+            vec![unrated, "\"a,bob,\"", "it is not UTF-8,\"a,cy\u{fffd},5\""],
+        ),
+        (
+            &lines,
+            "jsonl",
+            vec![unrated, "dora", "eve", "voter_id comes twice"],
+        ),
+    ] {
+        let arguments = [
+            "votes",
+            shown(path),
+            "--format",
+            format,
+            "--neutral",
+            "3",
+            "--make-items",
+        ];
+        let arguments = [&arguments[..], &["--refused", shown(&refused)]].concat();
+        let (_, result, said) = import(&tally.stores, &arguments).await;
+        let list = std::fs::read_to_string(&refused).expect("a list");
+        assert_eq!(result["stored_votes"], 1, "{result} {said}");
+        for words in expected {
+            assert!(list.contains(words), "{words}: {list}");
+        }
+        std::fs::remove_file(&refused).expect("removed");
+    }
+    let voters = "select count(*) from vote where voter_id in ('ada', 'fay')";
+    assert_eq!(number(&tally.pool, voters).await, 2);
+    assert_exact(&tally).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_no_file_of_votes_is_refused_in_one_line() {
     let tally = Tally::start().await;
     let stores = &tally.stores;
@@ -159,6 +211,8 @@ async fn what_is_no_file_of_votes_is_refused_in_one_line() {
     let other = file(stores, "other", "name,count\nx,1\n");
     let user = file(stores, "user", "item_id,user,Value\n1,dora,-1\n");
     let lines = file(stores, "lines", "{\"item_id\":1}\n");
+    let empty = file(stores, "empty", "");
+    let twice = file(stores, "twice", "item_id,voter_id,voter_id\n1,dora,ada\n");
     let gzip = stores.folder().join("gzip");
     std::fs::write(&gzip, b"\x1f\x8b\x08").expect("written");
     let utf16 = stores.folder().join("utf16");
@@ -174,6 +228,12 @@ async fn what_is_no_file_of_votes_is_refused_in_one_line() {
             vec!["votes", shown(&nothing)],
             "has no line that names its columns",
         ),
+        (vec!["votes", shown(&empty)], "the file is empty"),
+        (
+            vec!["votes", shown(&empty), "--columns", "item_id"],
+            "the file is empty",
+        ),
+        (vec!["votes", shown(&twice)], "the column voter_id comes twice"),
         (
             vec!["votes", shown(&other)],
             "the file needs the columns item_id, or item_key, or item_name",

@@ -112,6 +112,24 @@ async fn a_webhook_is_heeded_that_asks_for_time_and_no_redirect_is_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn many_events_that_the_webhook_refuses_hold_up_no_other() {
+    const REFUSED: i32 = 150;
+    let tally = Tally::start().await;
+    want_events(&tally.pool).await;
+    let receiver = Receiver::answering(|delivery, _| match delivery.json()["data"]["subject"].as_i64() {
+        Some(subject) if subject <= i64::from(REFUSED) => Answer::Status(400, String::new()),
+        _ => Answer::ok(),
+    })
+    .await;
+    make_events(&tally.pool, REFUSED + 1, 1).await;
+    // A round of the webhook takes 100. Those that it refused are due again at once.
+    assert_eq!(deliver(&tally, &receiver).await, 0);
+    let_try(&tally.pool).await;
+    assert_eq!(deliver(&tally, &receiver).await, 1);
+    assert_eq!(numbers_of(&receiver, REFUSED + 1), [1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_refused_often_or_not_taken_for_days_is_a_dead_letter_that_an_operator_sends_again() {
     let tally = Tally::start().await;
     want_events(&tally.pool).await;

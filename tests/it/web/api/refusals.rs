@@ -1,12 +1,14 @@
 //! Refused votes: each refusal says whether the vote is stored.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
-use tally::domain::{self, ItemId, VoteRequest, VoteSource, VoterId};
+use tally::domain::{self, ItemId, Refusal, VoteRequest, VoteSource, VoterId};
 use tally::votes::{AGAIN_LIMIT, Cast, CastError};
 use tally::web::ProblemKind;
 use tokio::time::Instant;
@@ -166,6 +168,55 @@ async fn a_request_is_not_stored_if_others_of_its_voter_come_first_for_too_long(
     assert!(matches!(first, Ok(Cast::Accepted { .. })), "{first:?}");
     assert_eq!(second, Err(CastError::Busy));
     assert_eq!(tally.ledger_sum(item).await, 1);
+    tally.assert_exact_when_quiescent(item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_voter_with_hundreds_of_requests_at_once_holds_up_nobody_else() {
+    const REQUESTS: usize = 600;
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    let live_counts = connected(live_counts(&tally)).await;
+    let queue = vote_queue(&tally, &live_counts);
+    let set = |voter: &str, value| VoteRequest::Set {
+        item_id: item,
+        voter_id: VoterId::parse(voter.to_owned()).expect("a voter"),
+        value: Some(value),
+    };
+    let decide = |request| queue.decide(request, VoteSource::default());
+    let decided = Arc::new(AtomicUsize::new(0));
+    let many = (0..REQUESTS).map(|at| {
+        let value = [domain::Value::UP, domain::Value::DOWN][at % 2];
+        let (asked, decided) = (decide(set("ada", value)), decided.clone());
+        async move {
+            let answer = asked.await;
+            decided.fetch_add(1, Ordering::Relaxed);
+            answer
+        }
+    });
+    let mut many = Box::pin(futures_util::future::join_all(many));
+    let handed_in = std::future::poll_fn(|task| Poll::Ready(many.as_mut().poll(task).is_pending()));
+    assert!(handed_in.await);
+    let other = async {
+        let answer = decide(set("bob", domain::Value::UP)).await;
+        (answer, decided.load(Ordering::Relaxed))
+    };
+    let (answers, (other, before)) = tokio::join!(many, other);
+    assert!(matches!(other, Ok(Cast::Accepted { .. })), "{other:?}");
+    assert!(
+        before < REQUESTS / 10,
+        "{before} of the others were decided first"
+    );
+    // One after the other, as far as there was time.
+    for answer in answers {
+        let is_decided = matches!(
+            answer,
+            // Someone has changed this vote as often as a vote can be.
+            Ok(Cast::Accepted { .. } | Cast::Changed { .. } | Cast::Refused(Refusal::TooManyChanges))
+                | Err(CastError::Busy)
+        );
+        assert!(is_decided, "{answer:?}");
+    }
     tally.assert_exact_when_quiescent(item).await;
 }
 
