@@ -195,6 +195,10 @@ pub(super) fn one_line(error: &clap::Error, command: &clap::Command, secrets: &[
     {
         line = format!("{line} {values}");
     }
+    let mut tips = text.lines().filter_map(|line| line.trim().strip_prefix("tip: "));
+    if let Some(tip) = tips.find(|tip| tip.contains("similar")) {
+        line = format!("{line}; {tip}");
+    }
     // clap lists details after the headline, such as missing arguments.
     if line.ends_with(':') {
         let list: Vec<&str> = lines
@@ -335,6 +339,20 @@ mod tests {
             ] {
                 assert_eq!(checked(command, taken), Ok(()), "{taken:?}");
             }
+        }
+    }
+
+    #[test]
+    fn what_is_mistyped_is_answered_with_what_is_similar() {
+        for (words, similar) in [
+            (&["tally", "imprt"][..], "'import'"),
+            (&["tally", "item", "mkae", "x"], "'make'"),
+            (&["tally", "serve", "--listn", "x"], "'--listen'"),
+        ] {
+            let error = Tally::try_parse_from(words).err().expect("it is refused");
+            let line = one_line(&error, &Tally::command(), &[]);
+            assert!(line.contains("similar") && line.contains(similar), "{line}");
+            assert_eq!(line.lines().count(), 1, "{line}");
         }
     }
 

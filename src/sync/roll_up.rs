@@ -117,6 +117,26 @@ impl Worker {
         self.note_lag().await
     }
 
+    /// The same, again and again, until all cold items of the votes that the first roll-up took are saved: one alone
+    /// does so for a limited time. Ends, too, if a roll-up saves none: then the log says why.
+    ///
+    /// # Errors
+    /// As [`Worker::roll_up_when_free`].
+    pub(super) async fn roll_up_until_saved(&self) -> Result<(), SyncError> {
+        self.roll_up_when_free().await?;
+        let mut progress = self.ledger.saving_progress().await?;
+        let rolled_up = progress.watermark;
+        while progress.saved < rolled_up {
+            self.roll_up_when_free().await?;
+            let before = progress.saved;
+            progress = self.ledger.saving_progress().await?;
+            if progress.saved <= before {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     async fn note_lag(&self) -> Result<(), SyncError> {
         let lag = self.ledger.watermark_lag().await?;
         metrics::gauge!(name::WATERMARK_LAG).set(lag as f64);

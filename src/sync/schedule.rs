@@ -243,7 +243,7 @@ impl Worker {
         self.recover_crashed_writers().await?;
         let mut total = self.flush_until_quiescent().await?;
         // The audit saves no cold items, and does not wait for a worker that was killed and still has the job.
-        Self::unless_votes_stay(self.roll_up_when_free().await)?;
+        Self::unless_votes_stay(self.roll_up_until_saved().await)?;
         let audit = self.audit(Repair::Yes).await?;
         if audit.repaired_items > 0 {
             total.add(&self.flush_until_quiescent().await?);

@@ -11,7 +11,7 @@ use crate::domain::{BallotHash, Digest, VoteRequest, VoterId};
 
 /// How long a request waits while other requests of its voter come first.
 pub const AGAIN_LIMIT: Duration = Duration::from_secs(4);
-/// The most requests that may wait for others to be decided first. Whoever comes then is told that the voter is busy.
+/// The most requests that may wait for others to be decided first. Whoever comes then is answered that the voter is busy.
 const WAITING_LIMIT_REQUESTS: usize = 1024;
 
 /// The requests that wait for their turn, in their order.

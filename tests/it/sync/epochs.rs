@@ -174,7 +174,7 @@ async fn counts_are_saved_while_a_worker_searches_for_lost_ones() {
     let (tally, lost, voted) = after_a_loss().await;
     let searching = hold_searches(&tally, "0").await;
     // No roll-up saves the lost vote as that of a cold item.
-    let rolling_up = blocker(&tally.pool, "select from watermark for update").await;
+    roll_up_lease(&tally.ledger).await;
     let running = Running::start(tally.worker());
     until_blocked(&tally.pool, "-- Of the next").await;
     let votes = vote_until_saved_by_a_flush(&tally, voted, 0).await;
@@ -185,7 +185,6 @@ async fn counts_are_saved_while_a_worker_searches_for_lost_ones() {
     assert_eq!(tally.saved_count(lost).await, 0);
     searching.rollback().await.expect("an end");
     eventually("the epoch is entered", async || tally.epoch().await.known).await;
-    rolling_up.rollback().await.expect("an end");
     until_saved_again(&tally, lost, running).await;
 }
 

@@ -250,6 +250,37 @@ async fn what_a_worker_rolled_up_and_did_not_save_the_next_one_saves() {
     assert_eq!(progress.saved, progress.watermark);
 }
 
+/// A roll-up saves what is left for two seconds.
+#[tokio::test]
+async fn a_whole_flush_saves_all_cold_items_however_many_are_left() {
+    let tally = start().await;
+    let item = tally.item("cold").await;
+    tally.add(item, 1).await;
+    sqlx::raw_sql(
+        "insert into item (name) select 'cold' from generate_series(1, 80000);
+         insert into vote (item_id) select id from item where vote_count = 0 and id > 1",
+    )
+    .execute(&tally.pool)
+    .await
+    .expect("the owner may");
+    let ledger = &tally.ledger;
+    let lease = roll_up_lease(ledger).await;
+    let safe = ledger.safe_vote_id().await.expect("Postgres answers");
+    ledger
+        .roll_up_votes(&lease, &safe, ROLL_UP_LIMIT_IDS, Pacing::AtOnce)
+        .await
+        .expect("Postgres answers")
+        .expect("there are votes");
+    ledger.give_back_jobs().await.expect("Postgres answers");
+    let (_, audit) = tally.worker().once().await.expect("a flush and an audit");
+    assert_eq!((audit.items, audit.wrong_items), (80_001, 0));
+    let unsaved: i64 = sqlx::query_scalar("select count(*) from item where vote_count <> 1")
+        .fetch_one(&tally.pool)
+        .await
+        .expect("Postgres answers");
+    assert_eq!(unsaved, 0);
+}
+
 #[tokio::test]
 async fn the_watermark_moves_without_redis_and_cold_items_are_saved_once_it_is_back() {
     let tally = start().await;
