@@ -78,7 +78,7 @@ local function count_items(try, held, names, before, items, index, cold, deltas_
     local key = names[before + k]
     local count, downs, revision, saved, xmax, seeded, lease, request, snapshot = parts(held[k])
     local given, delta_downs = ARGV[deltas_before + k], 0
-    -- Mostly.
+    -- Most are 1.
     local delta = given == '1' and 1 or tonumber(given)
     local changes, is_warm = delta ~= 0, delta == 0
     if not delta then

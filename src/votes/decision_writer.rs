@@ -75,9 +75,9 @@ impl DecisionWriter {
             self.metrics.depth.decrement(taken as f64);
             batch.extend(self.turns.let_in(queued.drain(..)));
             let given_up = self.turns.give_up(Instant::now());
-            self.answer_busy(given_up);
+            self.answer_unasked(given_up, |one| Err(one.refusal(CastError::Busy)));
             let SplitBatch { refused, to_decide } = self.full.refuse(&mut self.writer, batch).await;
-            self.answer_full(refused);
+            self.answer_unasked(refused, |_| Ok(Cast::Refused(Refusal::Full)));
             if !to_decide.is_empty() {
                 self.metrics.batch_votes.record(to_decide.len() as f64);
                 self.decide_batch(to_decide).await;
@@ -85,28 +85,20 @@ impl DecisionWriter {
         }
     }
 
-    /// Answers votes that are refused because their items are full.
-    fn answer_full(&self, refused: Vec<QueuedRequest>) {
-        if refused.is_empty() {
+    /// Answers requests for which Postgres is not asked.
+    fn answer_unasked(
+        &self,
+        requests: Vec<QueuedRequest>,
+        result: impl Fn(&QueuedRequest) -> Result<Cast, CastError>,
+    ) {
+        if requests.is_empty() {
             return;
         }
-        let refused = refused.into_iter().map(|one| {
-            let result = Ok(Cast::Refused(Refusal::Full));
+        let answered = requests.into_iter().map(|one| {
+            let result = result(&one);
             entry(one, result, &[])
         });
-        StoredBatch::new(refused.collect(), &self.metrics).answer_uncounted();
-    }
-
-    /// Answers requests whose voters have too many others before them.
-    fn answer_busy(&self, given_up: Vec<QueuedRequest>) {
-        if given_up.is_empty() {
-            return;
-        }
-        let given_up = given_up.into_iter().map(|one| {
-            let error = one.refusal(CastError::Busy);
-            entry(one, Err(error), &[])
-        });
-        StoredBatch::new(given_up.collect(), &self.metrics).answer_uncounted();
+        StoredBatch::new(answered.collect(), &self.metrics).answer_uncounted();
     }
 
     /// Decides, stores, counts and answers a batch. Keeps what to ask again.

@@ -29,6 +29,18 @@ impl Tally {
         self.get(&format!("/v1/items/{item}")).await.1["vote_count"].as_i64()
     }
 
+    /// As a worker that dies after it rolled up, and before it saves cold items.
+    async fn roll_up_and_die(&self) {
+        let lease = roll_up_lease(&self.ledger).await;
+        let safe = self.ledger.safe_vote_id().await.expect("Postgres answers");
+        self.ledger
+            .roll_up_votes(&lease, &safe, ROLL_UP_LIMIT_IDS, Pacing::AtOnce)
+            .await
+            .expect("Postgres answers")
+            .expect("there are votes");
+        self.ledger.give_back_jobs().await.expect("Postgres answers");
+    }
+
     async fn saved_by(&self, worker: &Worker, item: ItemId, count: i64) {
         // A server notes every 250 ms which votes are counted.
         eventually(&format!("{count} is saved"), async || {
@@ -233,20 +245,11 @@ async fn what_a_worker_rolled_up_and_did_not_save_the_next_one_saves() {
     let tally = start().await;
     let item = tally.item("cold").await;
     tally.add(item, 1).await;
-    let ledger = &tally.ledger;
-    // It dies after the roll-up.
-    let lease = roll_up_lease(ledger).await;
-    let safe = ledger.safe_vote_id().await.expect("Postgres answers");
-    ledger
-        .roll_up_votes(&lease, &safe, ROLL_UP_LIMIT_IDS, Pacing::AtOnce)
-        .await
-        .expect("Postgres answers")
-        .expect("there is a vote");
-    ledger.give_back_jobs().await.expect("Postgres answers");
+    tally.roll_up_and_die().await;
     assert_eq!(tally.saved_count(item).await, 0);
     tally.worker().roll_up().await.expect("a roll-up");
     assert_eq!(tally.saved_count(item).await, 1);
-    let progress = ledger.saving_progress().await.expect("Postgres answers");
+    let progress = tally.ledger.saving_progress().await.expect("Postgres answers");
     assert_eq!(progress.saved, progress.watermark);
 }
 
@@ -263,15 +266,7 @@ async fn a_whole_flush_saves_all_cold_items_however_many_are_left() {
     .execute(&tally.pool)
     .await
     .expect("the owner may");
-    let ledger = &tally.ledger;
-    let lease = roll_up_lease(ledger).await;
-    let safe = ledger.safe_vote_id().await.expect("Postgres answers");
-    ledger
-        .roll_up_votes(&lease, &safe, ROLL_UP_LIMIT_IDS, Pacing::AtOnce)
-        .await
-        .expect("Postgres answers")
-        .expect("there are votes");
-    ledger.give_back_jobs().await.expect("Postgres answers");
+    tally.roll_up_and_die().await;
     let (_, audit) = tally.worker().once().await.expect("a flush and an audit");
     assert_eq!((audit.items, audit.wrong_items), (80_001, 0));
     let unsaved: i64 = sqlx::query_scalar("select count(*) from item where vote_count <> 1")
