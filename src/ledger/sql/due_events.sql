@@ -5,12 +5,13 @@
 with lease as materialized (
     select from job where name = 'deliver_events' and fencing_number = $2 and holder = $3
 ), due as not materialized (
+    -- Not clock_timestamp(): with a volatile function, all that is due is read before the first of it.
     select event.id, message_id, kind, subject, happened_at, data, tries, next_try_at
     from event
     where exists (select from lease)
       and delivered_at is null and dead_at is null
-      and next_try_at not between clock_timestamp()
-                          and clock_timestamp() + $4::bigint / 1000000 * interval '1 second'
+      and next_try_at not between statement_timestamp()
+                          and statement_timestamp() + $4::bigint / 1000000 * interval '1 second'
                               + $4::bigint % 1000000 * interval '1 microsecond'
       and not exists (
           select from event as earlier
