@@ -5,7 +5,7 @@ use std::panic;
 use anyhow::Context;
 
 use super::{StoreUrls, database_setting, dev, supervisor};
-use crate::config::operator::CellCommand;
+use crate::config::cells::CellCommand;
 use crate::config::{self, Command};
 use crate::domain::Cell;
 use crate::ledger::WorkerLedger;

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Subcommand};
 
-use super::operator::{Database, moment};
+use super::database::Database;
+use super::values::moment;
 use crate::domain::{ArchiveId, ItemId, Moment, PollId, Reference};
 
 fn archive_id(text: &str) -> Result<ArchiveId, String> {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::Stores;
-use super::operator::Database;
+use super::database::Database;
 use crate::domain::VoteId;
 use crate::ledger::{ExportFormat, ExportTable};
 

@@ -2,7 +2,7 @@
 
 use clap::{ArgGroup, Args, Subcommand};
 
-use super::operator::Database;
+use super::database::Database;
 use crate::domain::EventId;
 
 /// Events that `tally event list` shows by default.

@@ -1,19 +1,27 @@
 //! Every setting: a flag, an environment variable and a default. `--help` prints their docstrings.
 
+pub mod api_keys;
 pub mod archive;
+pub mod ballots;
+pub mod cells;
 pub mod data;
+pub mod database;
 pub mod events;
 mod help;
-pub mod operator;
+pub mod items;
+pub mod polls;
 mod read;
+pub mod remote;
 mod secret_files;
 mod server;
 mod show;
 #[cfg(test)]
 mod tests;
+pub mod trail;
 pub(crate) mod values;
 pub mod voiding;
 pub mod voters;
+pub mod watch;
 mod webhook;
 
 use std::net::SocketAddr;
@@ -51,9 +59,6 @@ pub const FLUSH_EVERY_DEFAULT: &str = "1s";
 pub const WRITER_STALL_LIMIT_DEFAULT: &str = "60s";
 /// The default of `tally replay --connections`.
 pub const REPLAY_DEFAULT_CONNECTIONS: usize = 64;
-
-/// The most ballots that one `tally ballots` creates.
-pub const BALLOTS_LIMIT: u64 = 10_000_000;
 
 /// Where the stores are.
 #[derive(Args, Clone)]
@@ -189,17 +194,17 @@ pub enum Command {
     Migrate(Migrate),
     /// Create, show, edit and import items
     #[command(subcommand)]
-    Item(operator::Item),
+    Item(items::Item),
     /// Create, show and edit polls
     #[command(subcommand)]
-    Poll(operator::Poll),
+    Poll(polls::Poll),
     /// Make the next cell, and write the file of the router before the cells
     #[command(subcommand)]
-    Cell(operator::CellCommand),
+    Cell(cells::CellCommand),
     /// Show counts as they change, until Ctrl-C: a table in a terminal, otherwise a line for each change
-    Watch(operator::Watch),
+    Watch(watch::Watch),
     /// Create ballots; each buys one vote
-    Ballots(operator::Ballots),
+    Ballots(ballots::Ballots),
     /// Void votes that should not have been cast, or undo a voiding
     Void(voiding::Void),
     /// Show, rename, merge and erase voters
@@ -207,9 +212,9 @@ pub enum Command {
     Voter(voters::Voter),
     /// Create, list, revoke and rotate API keys
     #[command(subcommand)]
-    Key(operator::ApiKeyCommand),
+    Key(api_keys::ApiKeyCommand),
     /// Show the trail of administrative acts, newest first
-    Trail(operator::Trail),
+    Trail(trail::Trail),
     /// List, show and resend events, which a worker sends to the webhook
     #[command(subcommand)]
     Event(events::EventCommand),
@@ -436,7 +441,7 @@ pub struct Health {
     pub url: reqwest::Url,
 
     #[command(flatten)]
-    pub credential: operator::Credential,
+    pub credential: remote::Credential,
 }
 
 /// `tally replay`.
@@ -501,7 +506,7 @@ pub struct Replay {
     pub rate: Option<f64>,
 
     #[command(flatten)]
-    pub credential: operator::Credential,
+    pub credential: remote::Credential,
 }
 
 /// Saves live counts to their items, and audits them

@@ -3,7 +3,7 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 
-use super::operator::CellCommand;
+use super::cells::CellCommand;
 use super::secret_files::{self, SUFFIX, Secret, Secrets};
 use super::{Command, Dev, Server, Stores, SyncWorker, Tally};
 use crate::domain::{API_KEY_PREFIX, without_wrapping, wrapping};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::domain::{CELLS_LIMIT, CHOICES_LIMIT_ITEMS, ItemId, ItemName, without_wrapping, wrapping};
+use crate::domain::{CELLS_LIMIT, CHOICES_LIMIT_ITEMS, ItemId, ItemName, Moment, without_wrapping, wrapping};
 use crate::store_url::StoreUrl;
 
 /// A cron expression of six fields, seconds first.
@@ -38,6 +38,11 @@ impl FromStr for Cron {
         tokio_cron_scheduler::Job::new(text, |_, _| {}).map_err(|_| wrong("it is not a cron expression"))?;
         Ok(Self(text.to_owned()))
     }
+}
+
+/// Reads a time.
+pub fn moment(text: &str) -> Result<Moment, String> {
+    text.parse::<Moment>().map_err(|error| error.to_string())
 }
 
 /// Checks the URL of a store. A bare `/`, `?` or `#` in a password would end the URL's host part. The rest of

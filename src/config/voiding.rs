@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use clap::{ArgGroup, Args};
 
-use super::operator::moment;
+use super::values::moment;
 use super::{AddressSettings, Stores};
 use crate::domain::{ApiKeyId, ItemId, Moment, Reference, VoteId};
 

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 
 use super::Stores;
-use super::operator::Database;
+use super::database::Database;
 use crate::domain::{VoterEditKind, VoterId};
 
 fn voter_id(text: &str) -> Result<VoterId, String> {

@@ -52,7 +52,7 @@ pub fn findings(facts: &RedisFacts, now: Moment) -> Vec<Finding> {
     if facts.leaving_buckets > 0 {
         found.push(Finding::look(
             format!(
-                "{} of 16 buckets are between two nodes of the Redis Cluster: their items have no live counts",
+                "{} of 12 buckets are between two nodes of the Redis Cluster: their items have no live counts",
                 facts.leaving_buckets
             ),
             "wait until they have moved; if nobody moves them: redis-cli --cluster fix … --cluster-replace",
@@ -198,7 +198,7 @@ mod tests {
             (Level::Look, "has no replica", |facts| {
                 (facts.is_cluster, facts.is_cluster_url, facts.replicas) = (true, true, 0);
             }),
-            (Level::Look, "1 of 16 buckets", |facts| {
+            (Level::Look, "1 of 12 buckets", |facts| {
                 (facts.is_cluster, facts.is_cluster_url, facts.leaving_buckets) = (true, true, 1);
             }),
             (Level::Look, "login default", |facts| {

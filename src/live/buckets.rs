@@ -1,4 +1,4 @@
-//! Buckets: how items are spread over a Redis Cluster. A bucket is a 16th of the items, and all keys of a bucket are in
+//! Buckets: how items are spread over a Redis Cluster. A bucket is a 12th of the items, and all keys of a bucket are in
 //! one hash slot, so that one call of a script takes all items of a batch that share a bucket. A Redis that is no Cluster
 //! has one bucket with all items.
 
@@ -7,20 +7,20 @@ use std::fmt;
 use crate::domain::ItemId;
 
 /// How many buckets a Redis Cluster has. It never changes: an item's key holds its bucket's tag. The fewer there are, the
-/// fewer calls a batch takes, and the more nodes are without one: docs/decisions/redis/buckets-in-a-cluster.md.
-pub(super) const BUCKETS: u8 = 16;
+/// less a batch costs, and the more nodes are without one. 12 are as many for each of 2, 3, 4, 6 or 12 primaries:
+/// docs/decisions/redis/buckets-in-a-cluster.md.
+pub(super) const BUCKETS: u8 = 12;
 /// The hash slots of a Redis Cluster.
 #[cfg(test)]
 const SLOTS: u16 = 16_384;
 
 /// The hash tag of each bucket. Of all tags with two letters or digits, it is the one whose slot is nearest to the middle
-/// of the bucket's 16th of all slots, so that primaries with equally many slots have equally many buckets.
+/// of the bucket's 12th of all slots, so that primaries with equally many slots have equally many buckets.
 const TAGS: [&str; BUCKETS as usize] = [
-    "u0", "Bh", "dj", "uK", "d2", "Sj", "uh", "dI", //
-    "qM", "St", "Fn", "q6", "F6", "qn", "Wl", "FM", //
+    "aR", "7X", "Zd", "4X", "bR", "Kf", "mz", "QT", "1X", "8p", "U7", "ib",
 ];
 
-/// A bucket: 0 to 15.
+/// A bucket: 0 to 11.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bucket(u8);
 
@@ -40,10 +40,9 @@ impl Bucket {
 
     /// Two ids of this bucket that no item has.
     pub(super) fn no_items(self) -> impl Iterator<Item = ItemId> {
-        let last = i64::MAX - i64::from(BUCKETS) + 1 + i64::from(self.0);
-        [last - i64::from(BUCKETS), last]
-            .into_iter()
-            .filter_map(ItemId::new)
+        let buckets = i64::from(BUCKETS);
+        let last = i64::MAX - i64::MAX % buckets - buckets + i64::from(self.0);
+        [last - buckets, last].into_iter().filter_map(ItemId::new)
     }
 
     /// Its place among all, as Postgres notes it.
@@ -97,11 +96,11 @@ mod tests {
     }
 
     #[test]
-    fn each_bucket_has_a_slot_in_its_own_16th() {
+    fn each_bucket_has_a_slot_in_its_own_12th() {
         let slots: Vec<u16> = Bucket::first(BUCKETS).map(Bucket::slot).collect();
-        let width = SLOTS / u16::from(BUCKETS);
         for (number, slot) in slots.iter().enumerate() {
-            assert_eq!(usize::from(slot / width), number);
+            let part = u32::from(*slot) * u32::from(BUCKETS) / u32::from(SLOTS);
+            assert_eq!(part as usize, number);
         }
         assert_eq!(TAGS.iter().collect::<HashSet<_>>().len(), TAGS.len());
     }

@@ -286,15 +286,15 @@ mod tests {
     fn in_a_cluster_all_keys_of_a_bucket_have_its_tag() {
         let keys = Keys::of_cluster(KeyPrefix::default());
         let item = ItemId::new(65).expect("positive");
-        assert_eq!(keys.counter(item).to_string(), "tally:{Bh}65");
-        assert_eq!(keys.unsaved(Bucket::of(item)), "tally:{Bh}unsaved");
-        assert_eq!(keys.item_of("tally:{Bh}65"), Some(item));
+        assert_eq!(keys.counter(item).to_string(), "tally:{Kf}65");
+        assert_eq!(keys.unsaved(Bucket::of(item)), "tally:{Kf}unsaved");
+        assert_eq!(keys.item_of("tally:{Kf}65"), Some(item));
         for key in [
-            "tally:{u0}65",
+            "tally:{aR}65",
             "tally:{65}",
-            "tally:{Bh}",
-            "tally:{Bh}unsaved",
-            "tally:{Bh}065x",
+            "tally:{Kf}",
+            "tally:{Kf}unsaved",
+            "tally:{Kf}065x",
         ] {
             assert_eq!(keys.item_of(key), None, "{key}");
         }

@@ -8,7 +8,7 @@ use reqwest::{Method, Response, StatusCode, Url};
 use serde_json::Value;
 
 use crate::client::{AnswerError, REQUEST_LIMIT, credentials, read_json};
-use crate::config::operator::Remote;
+use crate::config::remote::Remote;
 
 /// The content type of a stream.
 const EVENTS: &str = "text/event-stream";

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::show;
 use super::trail::{CommandRefusal, note_refusal};
-use crate::config::operator::{ApiKeyCommand, ApiKeyCreate};
+use crate::config::api_keys::{ApiKeyCommand, ApiKeyCreate};
 use crate::domain::{ActKind, ApiKey, ApiKeyId, NewApiKey, check_api_key_name};
 use crate::ledger::OperatorLedger;
 use crate::telemetry;

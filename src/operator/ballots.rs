@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::api::Api;
 use super::show;
-use crate::config::operator::Ballots;
+use crate::config::ballots::Ballots;
 use crate::domain::Ballot;
 use crate::web::BALLOTS_LIMIT;
 

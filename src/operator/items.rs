@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::api::Api;
 use super::{edit_body, show};
 use crate::client::AnswerError;
-use crate::config::operator::{Item, ItemImport, ItemMake};
+use crate::config::items::{Item, ItemImport, ItemMake};
 use crate::files::{self, FileError, Line};
 use crate::telemetry;
 use crate::telemetry::Plain;

@@ -54,7 +54,7 @@ use api::Api;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
-use crate::config::operator::{Access, Edits, TimeOrNone};
+use crate::config::items::{Access, Edits, TimeOrNone};
 use crate::telemetry;
 use crate::telemetry::Plain;
 

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::api::Api;
 use super::{edit_body, show};
-use crate::config::operator::Poll;
+use crate::config::polls::Poll;
 
 /// Runs `tally poll`. Returns whether all was well. Fails when the server does not answer, or refuses.
 pub async fn poll(command: Poll) -> anyhow::Result<bool> {

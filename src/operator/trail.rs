@@ -1,6 +1,6 @@
 //! `tally trail`: shows administrative acts. Also notes what the other commands do.
 
-use crate::config::operator::Trail;
+use crate::config::trail::Trail;
 use crate::domain::{Act, ActKind, ActOutcome, TrailFilter};
 use crate::ledger::OperatorLedger;
 use crate::telemetry;

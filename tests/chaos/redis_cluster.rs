@@ -37,8 +37,8 @@ const MOVED_KEYS: usize = 10;
 const MOVED_AT_ONCE: usize = 10_000;
 /// Keys that the step of a broken move takes: of a bucket's counters, most are left.
 const MOVED_KEYS_OF_A_FEW: usize = 4;
-/// The hash slots of some buckets, whose tags are `u0`, `Bh`, `d2`, `dI`, `St` and `FM`.
-const SLOTS: [u16; 6] = [511, 1536, 4607, 7683, 9727, 15_875];
+/// The hash slots of some buckets, whose tags are `aR`, `7X`, `4X`, `Kf`, `QT` and `ib`.
+const SLOTS: [u16; 6] = [684, 2047, 4780, 7510, 10_239, 15_702];
 
 /// How long calls come to a node that is to run them and not answer.
 const CALLS_COME: Duration = Duration::from_millis(20);

@@ -6,7 +6,7 @@
 mod ranges;
 mod router;
 
-use crate::config::operator::{CellRouter, RouterFor};
+use crate::config::cells::{CellRouter, RouterFor};
 use crate::domain::Cell;
 use crate::telemetry;
 

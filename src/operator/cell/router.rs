@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 
 use super::ranges::pattern;
-use crate::config::operator::CellRouter;
+use crate::config::cells::CellRouter;
 use crate::domain::Cell;
 
 /// What stands at the head of both files. `program` is what prints the file.
@@ -224,7 +224,7 @@ server {{
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::operator::RouterFor;
+    use crate::config::cells::RouterFor;
 
     fn two(program: RouterFor) -> CellRouter {
         let servers = |text: &str| text.parse().expect("addresses");

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use self::screen::Screen;
 use super::api::Api;
 use super::events::{Event, EventReader};
-use crate::config::operator::Watch;
+use crate::config::watch::Watch;
 use crate::{shutdown, telemetry};
 
 /// The longest pause before a lost stream is opened again.

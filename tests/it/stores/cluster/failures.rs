@@ -96,7 +96,7 @@ async fn a_batch_over_all_buckets_counts_all_others_while_a_slot_is_moving_and_a
     clustered.until_counted().await;
     assert_eq!(clustered.add_batch().await, [], "nothing moves");
     let (from, to) = clustered.begin_move(SLOT).await;
-    let is_moving = |item: &ItemId| item.get() % 16 == 1;
+    let is_moving = |item: &ItemId| item.get() % 12 == 1;
     let mut uncounted = clustered.add_batch().await;
     clustered.move_keys(SLOT, (&from, &to), 3).await;
     for _ in 0..3 {
@@ -138,7 +138,7 @@ async fn a_call_without_an_answer_is_not_sent_to_where_its_slot_has_moved_since(
     };
     let moving = async {
         // The key of the item's counter.
-        proxy.lose_answer("{Bh}1\r\n").await;
+        proxy.lose_answer("{7X}1\r\n").await;
         let (from, to) = clustered.begin_move(SLOT).await;
         clustered.move_keys(SLOT, (&from, &to), 100).await;
         for port in [to.port, from.port] {

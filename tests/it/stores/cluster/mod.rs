@@ -307,5 +307,5 @@ impl Clustered {
     }
 }
 
-/// The slot of the bucket of items 1, 17, …, whose tag is Bh.
-const SLOT: u16 = 1536;
+/// The slot of the bucket of items 1, 13, …, whose tag is 7X.
+const SLOT: u16 = 2047;
