@@ -2,7 +2,7 @@
 
 use super::finding::{Finding, clock, is_nearly};
 use crate::domain::Moment;
-use crate::live::RedisFacts;
+use crate::live::{BUCKETS, RedisFacts};
 
 /// What these facts mean, asked at this time by this machine's clock.
 pub fn findings(facts: &RedisFacts, now: Moment) -> Vec<Finding> {
@@ -52,7 +52,7 @@ pub fn findings(facts: &RedisFacts, now: Moment) -> Vec<Finding> {
     if facts.leaving_buckets > 0 {
         found.push(Finding::look(
             format!(
-                "{} of 12 buckets are between two nodes of the Redis Cluster: their items have no live counts",
+                "{} of {BUCKETS} buckets are between two nodes of the Redis Cluster: their items have no live counts",
                 facts.leaving_buckets
             ),
             "wait until they have moved; if nobody moves them: redis-cli --cluster fix … --cluster-replace",

@@ -9,7 +9,7 @@ use crate::domain::ItemId;
 /// How many buckets a Redis Cluster has. It never changes: an item's key holds its bucket's tag. The fewer there are, the
 /// less a batch costs, and the more nodes are without one. 12 are as many for each of 2, 3, 4, 6 or 12 primaries:
 /// docs/decisions/redis/buckets-in-a-cluster.md.
-pub(super) const BUCKETS: u8 = 12;
+pub const BUCKETS: u8 = 12;
 /// The hash slots of a Redis Cluster.
 #[cfg(test)]
 const SLOTS: u16 = 16_384;

@@ -28,7 +28,7 @@ mod sentinels;
 mod server;
 mod worker;
 
-pub use buckets::Bucket;
+pub use buckets::{BUCKETS, Bucket};
 pub use connect::{CONNECT_LIMIT, LEASE_LIMIT_MS, Redis, SERVER_ANSWER_LIMIT, WORKER_ANSWER_LIMIT};
 pub use counter::{Counter, CounterParts, CounterValue};
 pub use error::LiveError;

@@ -36,6 +36,8 @@ macro_rules! scripts {
                 takes_buckets: is_given!($($buckets)?),
             }
         };)*
+
+        static ALL: &[&Script] = &[$(&$constant),*];
     };
 }
 
@@ -345,6 +347,18 @@ pub(super) async fn send(
 pub(super) fn typed<Reply: FromRedisValue>(reply: Value) -> Result<Reply, LiveError> {
     let reply = reply.extract_error()?;
     Ok(from_redis_value(reply).map_err(RedisError::from)?)
+}
+
+/// The text of the script that this command calls, if Redis answered that it does not know it: nothing ran.
+pub(super) fn unknown(command: &Cmd, reply: &Value) -> Option<&'static str> {
+    if !is_unknown_script(reply) {
+        return None;
+    }
+    let redis::Arg::Simple(hash) = command.args_iter().nth(1)? else {
+        return None;
+    };
+    let script = ALL.iter().find(|script| script.hash.as_bytes() == hash)?;
+    Some(script.code)
 }
 
 fn is_unknown_script(reply: &Value) -> bool {

@@ -8,13 +8,34 @@ use tokio::time::Instant;
 
 use super::{SyncError, Worker};
 use crate::domain::VoteId;
-use crate::ledger::{Progress, WriterProgress};
+use crate::ledger::{EpochNumber, Progress, WriterProgress};
+use crate::live::{Bucket, LiveError};
 use crate::telemetry::name;
+
+/// How long a recovery that some buckets of a Redis Cluster hold up waits until it tries these again: it reads all votes
+/// since the connections are gone each time.
+const HELD_UP_WAIT: Duration = Duration::from_secs(5);
+
+/// A recovery that some buckets of a Redis Cluster hold up, as long as the same connections are gone in the same epoch.
+#[derive(Debug)]
+pub(super) struct HeldUp {
+    closed: Vec<String>,
+    epoch: EpochNumber,
+    /// No vote of these writers has a higher id.
+    last: VoteId,
+    /// The buckets whose items of these votes are invalidated.
+    done: Vec<Bucket>,
+    failure: LiveError,
+    since: Instant,
+}
 
 impl Worker {
     /// Looks for batch writers whose connection to Postgres is gone. Votes after the last one that
     /// they noted as counted may be committed but not counted. So this invalidates the items of all
     /// votes since. Returns how many items; `None`: no connection is gone, or this worker stops.
+    ///
+    /// Buckets of a Redis Cluster that cannot be reached, or are between two nodes, hold up no others: those are done, and
+    /// the next tries leave them out.
     ///
     /// A server that stops in order or only reconnects is treated like a crashed one. Invalidating
     /// is always safe, so nothing has to tell them apart.
@@ -25,26 +46,55 @@ impl Worker {
     pub async fn recover_crashed_writers(&self) -> Result<Option<usize>, SyncError> {
         // Before anything is read: a worker that counts in another Redis by then forgets nobody.
         let epoch = self.epoch_number().await?;
-        let closed = self.ledger.closed_writers().await?;
+        let mut closed = self.ledger.closed_writers().await?;
         if closed.is_empty() {
             return Ok(None);
         }
-        let (mut after, last) = self.ledger.ids_left_by(&closed).await?;
-        let mut invalidated = 0;
-        while after < last {
+        closed.sort_unstable();
+        let mut held_up = self.held_up.lock().await;
+        let earlier = match held_up.take() {
+            Some(other) if other.epoch != epoch || other.closed != closed => None,
+            Some(earlier) if earlier.since.elapsed() < HELD_UP_WAIT => {
+                let failure = earlier.failure.again();
+                *held_up = Some(earlier);
+                return Err(failure.into());
+            }
+            earlier => earlier,
+        };
+        let (mut after, drawn) = self.ledger.ids_left_by(&closed).await?;
+        let (last, done) = earlier.map_or((drawn, Vec::new()), |one| (one.last, one.done));
+        let all = self.counters.buckets();
+        let mut left_out = done.clone();
+        let (mut invalidated, mut failure) = (0, None);
+        while after < last && left_out.len() < all.len() {
             // The next worker does all of it.
             if self.is_stopping() {
                 return Ok(None);
             }
             let (items, end) = self.ledger.items_voted_on(after, last).await?;
             for page in items.chunks(self.options.flush_page) {
-                self.counters.invalidate(page).await?;
+                let (number, failed) = self.counters.invalidate_but(page, &mut left_out).await;
+                invalidated += number;
+                failure = failure.or(failed);
             }
-            invalidated += items.len();
             after = end;
         }
-        self.ledger.forget_writers(&closed, epoch).await?;
         metrics::counter!(name::INVALIDATIONS, "why" => "crashed_writer").increment(invalidated as u64);
+        if let Some(failure) = failure {
+            let is_done = |bucket: &Bucket| done.contains(bucket) || !left_out.contains(bucket);
+            let done: Vec<Bucket> = all.into_iter().filter(is_done).collect();
+            // Otherwise there is nothing to leave out.
+            *held_up = (!done.is_empty()).then(|| HeldUp {
+                closed,
+                epoch,
+                last,
+                done,
+                failure: failure.again(),
+                since: Instant::now(),
+            });
+            return Err(failure.into());
+        }
+        self.ledger.forget_writers(&closed, epoch).await?;
         tracing::info!(
             writers = closed.len(),
             items = invalidated,

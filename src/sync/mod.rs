@@ -116,6 +116,8 @@ pub struct Worker {
     stopping: Arc<AtomicBool>,
     /// Shared by its clones.
     stalls: Arc<Mutex<crashed_writers::Stalls>>,
+    /// Shared by its clones.
+    held_up: Arc<Mutex<Option<crashed_writers::HeldUp>>>,
     /// Which Tally this is, once Postgres has said so. Shared by its clones.
     owner: Arc<OnceCell<Owner>>,
     /// Shared by its clones.
@@ -159,6 +161,7 @@ impl Worker {
             options,
             stopping: Arc::default(),
             stalls: Arc::default(),
+            held_up: Arc::default(),
             owner: Arc::default(),
             watch: shown_state::Watch::default(),
             open_transactions: spacing::OpenTransactions::default(),

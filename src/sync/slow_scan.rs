@@ -9,13 +9,20 @@ impl Worker {
     /// One page of the scan over all counters, which the workers share.
     ///
     /// # Errors
-    /// When a store is unavailable. The page's counters wait for the next scan.
+    /// When a store is unavailable. The page's counters wait for the next scan, as do those of buckets whose epoch is not
+    /// entered.
     pub async fn scan_page(&self) -> Result<(), SyncError> {
         // Before the first counter is read.
         let epoch = self.epoch_number().await?;
         let page = self.counters.claim_page_of_all(self.options.flush_page).await?;
         // None: another worker has this page.
-        if let Some(page) = page {
+        if let Some(mut page) = page {
+            // What is known to be between two nodes is not read: that would fail, with the rest of the page. While a
+            // look at epochs is under way, nothing is known.
+            if !self.entered.is_empty() {
+                page.items
+                    .retain(|item| self.entered.has(self.counters.bucket_of(*item)));
+            }
             let mut counters = self.counters.read(&page.items).await?;
             // The scan comes to a counter so rarely that its saves need not be spaced.
             counters.retain(|one| self.has_work(one, Duration::ZERO));

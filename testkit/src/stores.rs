@@ -46,6 +46,9 @@ const REPLICAS: usize = 2;
 /// How long Redis may take to answer a test.
 /// To delete a million counters takes it most of a second.
 const REDIS_ANSWER_LIMIT: Duration = Duration::from_secs(30);
+/// How long Sentinels may take. Those that stood still do nothing for 30 s (TILT), and a failover that fails is tried again
+/// after twice its time of 10 s.
+const PROMOTION_LIMIT: Duration = Duration::from_secs(180);
 
 /// The folder `target/<name>` of the workspace, or one that Postgres can enter.
 /// Creates the folder if it does not exist.
@@ -360,10 +363,11 @@ impl Watched {
 
     /// Waits until this Sentinel names another primary than the one at this port. Returns its port.
     pub async fn promoted(&self, at: usize, before: u16) -> u16 {
-        crate::eventually("a replica is promoted", async || {
+        crate::until("a replica is promoted", PROMOTION_LIMIT, async || {
             self.primary_port(at).await.filter(|port| *port != before)
         })
         .await
+        .unwrap_or_else(|error| panic!("{error}"))
     }
 }
 

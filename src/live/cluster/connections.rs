@@ -14,7 +14,7 @@ use super::redirects::{Leads, leads};
 use crate::live::LiveError;
 use crate::live::buckets::{BUCKETS, Bucket};
 use crate::live::groups::by_place;
-use crate::live::login;
+use crate::live::{login, scripts};
 
 /// How often a call is sent on to where a node says that the bucket is.
 const REDIRECTS_LIMIT: usize = 3;
@@ -390,6 +390,14 @@ impl BucketConnection {
         let mut there = self.clone();
         there.open(at).await?;
         let pipeline = pipeline_of([&redis::cmd("ASKING"), command]);
+        let mut replies = there.send(&pipeline, 0, 2).await?;
+        let reply = replies.pop().unwrap_or(Value::Nil);
+        // Whoever calls would load the script at the node that hands the slot over.
+        let Some(code) = scripts::unknown(command, &reply) else {
+            return Ok(reply);
+        };
+        let load = redis::cmd("SCRIPT").arg("LOAD").arg(code).clone();
+        there.send(&pipeline_of([&load]), 0, 1).await?;
         let mut replies = there.send(&pipeline, 0, 2).await?;
         Ok(replies.pop().unwrap_or(Value::Nil))
     }

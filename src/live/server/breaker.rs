@@ -99,7 +99,7 @@ impl CircuitBreaker {
         inner.closings += 1;
         inner.refusal = None;
         drop(inner);
-        // Of a Cluster's 64, only the last one.
+        // Of a Cluster's, only the last one.
         if closed.is_none_or(|closed| closed == self.all.number) {
             tracing::info!("Redis answers: live counts are back");
         }

@@ -123,7 +123,7 @@ async fn repair(state: &State, part: &Part) -> Result<Option<Instant>, LiveError
         part.forget_first();
     }
     // A fresh connection each time: an old one may lead to a Redis that is no longer at this
-    // address.
+    // address. In a Cluster it is the one to the node, which is kept as long as it answers.
     let mut connection = state.redis.connect(bucket).await?;
     if is_open() {
         permissions::check(&mut connection, keys, bucket, Program::Server).await?;
@@ -174,6 +174,7 @@ async fn repair(state: &State, part: &Part) -> Result<Option<Instant>, LiveError
         let items: Vec<_> = ready.iter().map(|(item, _)| (*item, None)).collect();
         invalidate(&mut connection, keys, bucket, items.iter().collect()).await?;
         metrics::counter!(name::INVALIDATIONS, "why" => "suspect").increment(items.len() as u64);
+        part.repairs_at(number);
         part.suspects.forget(&ready);
         passes += 1;
     }

@@ -38,7 +38,8 @@ pub(super) struct Part {
     /// The repair task holds this when suspects come faster than it clears them. Until the circuit
     /// breaker closes, a caller that finds it open waits here and adds no suspects.
     pub back_pressure: RwLock<()>,
-    /// [`Redis::number`] when the circuit breaker closed last; 0: it never has.
+    /// [`Redis::number`] when the circuit breaker closed last; before that, of the primary that suspects were repaired at
+    /// first; 0: it never has, and none were.
     pub closed_at: AtomicU64,
     /// [`Redis::number`] of the last primary that heard from this server that it comes from another one; 0: none was.
     pub reported_at: AtomicU64,
@@ -132,7 +133,16 @@ impl Part {
         Some((generation, first))
     }
 
-    /// Whether connections that are kept lead to another Redis than this one.
+    /// Notes the primary at which suspects are repaired. If that is an old one, the new one has to hear of it, also if the
+    /// circuit breaker never closed at the old one.
+    pub fn repairs_at(&self, number: u64) {
+        // The only failure is that one is known.
+        let _ = self
+            .closed_at
+            .compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Whether connections that are kept, or repairs, lead to another Redis than this one.
     pub fn has_moved(&self, number: u64) -> bool {
         let known = self.closed_at.load(Ordering::Relaxed);
         known != 0 && known != number

@@ -10,7 +10,7 @@ use crate::domain::{ItemId, RedisTime, Revision};
 use crate::live::counter::{Counter, CounterParts, CounterValue, READ_LIMIT_KEYS, read_values, values};
 use crate::live::groups::{Group, groups, in_order};
 use crate::live::scripts::{self, Script, text};
-use crate::live::{LEASE_LIMIT_MS, LiveError};
+use crate::live::{Bucket, LEASE_LIMIT_MS, LiveError};
 
 /// What `lua/mark_saved.lua` answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,15 +186,48 @@ impl Counters {
     }
 
     async fn invalidate_each(&self, items: &[(ItemId, Option<Revision>)]) -> Result<Vec<bool>, LiveError> {
-        let keys = self.redis.keys();
-        let groups = groups(keys, items, |(item, _)| *item);
-        let calls = groups.iter().map(|group| async {
-            let mut connection = self.redis.get(group.bucket).await?;
-            scripts::invalidate(&mut connection, keys, group.bucket, group.entries.clone()).await
-        });
-        let invalidated = join_all(calls).await;
+        let groups = groups(self.redis.keys(), items, |(item, _)| *item);
+        let invalidated = join_all(groups.iter().map(|group| self.invalidate_group(group))).await;
         let invalidated = invalidated.into_iter().collect::<Result<Vec<_>, _>>()?;
         Ok(in_order(&groups, invalidated))
+    }
+
+    async fn invalidate_group(
+        &self,
+        group: &Group<'_, (ItemId, Option<Revision>)>,
+    ) -> Result<Vec<bool>, LiveError> {
+        let mut connection = self.redis.get(group.bucket).await?;
+        let keys = self.redis.keys();
+        scripts::invalidate(&mut connection, keys, group.bucket, group.entries.clone()).await
+    }
+
+    /// Drops live counts and requests rebuilds of items of all buckets but those that are left out. Buckets that fail join
+    /// them. Returns how many items it was, and why the first one failed. Safe to retry.
+    pub async fn invalidate_but(
+        &self,
+        items: &[ItemId],
+        left_out: &mut Vec<Bucket>,
+    ) -> (usize, Option<LiveError>) {
+        let items: Vec<_> = items.iter().map(|item| (*item, None)).collect();
+        let mut groups = groups(self.redis.keys(), &items, |(item, _)| *item);
+        groups.retain(|group| !left_out.contains(&group.bucket));
+        let invalidated = join_all(groups.iter().map(|group| self.invalidate_group(group))).await;
+        let (mut number, mut failure) = (0, None);
+        for (group, invalidated) in groups.iter().zip(invalidated) {
+            match invalidated {
+                Ok(_) => number += group.entries.len(),
+                Err(error) => {
+                    left_out.push(group.bucket);
+                    failure = failure.or(Some(error));
+                }
+            }
+        }
+        (number, failure)
+    }
+
+    /// All buckets that Redis has.
+    pub fn buckets(&self) -> Vec<Bucket> {
+        self.redis.buckets().collect()
     }
 
     /// Draws revisions for writing exact counts. A revision is drawn only if the rebuild request is

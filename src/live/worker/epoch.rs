@@ -174,9 +174,14 @@ impl Counters {
         Ok(delete.exec_async(&mut connection).await?)
     }
 
+    /// The item's bucket.
+    pub fn bucket_of(&self, item: ItemId) -> Bucket {
+        self.redis.keys().bucket_of(item)
+    }
+
     /// Whether the item is of one of these buckets.
     pub fn is_among(&self, item: ItemId, buckets: &[Bucket]) -> bool {
-        buckets.contains(&self.redis.keys().bucket_of(item))
+        buckets.contains(&self.bucket_of(item))
     }
 
     /// The parts of a scan over all counters of these buckets.

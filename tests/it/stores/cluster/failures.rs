@@ -212,61 +212,6 @@ async fn counters_that_come_back_to_their_node_without_their_epoch_are_rebuilt()
     clustered.assert_exact().await;
 }
 
-/// Some of the slot's keys are on either side, so that a call for all of them is refused.
-#[tokio::test(flavor = "multi_thread")]
-async fn what_a_dead_server_left_uncounted_in_an_open_slot_is_counted_however_the_slot_is_closed() {
-    for is_moved in [true, false] {
-        let mut clustered = Clustered::start().await;
-        clustered.enter_epoch().await;
-        clustered.add_to_all().await;
-        let (from, to) = clustered.begin_move(SLOT).await;
-        clustered.move_keys(SLOT, (&from, &to), 3).await;
-        // A writer without a session, and a vote on each item that it did not count.
-        sqlx::raw_sql(
-            "insert into writer_connection (name, counted_vote_id)
-             select 'tally writer of the dead', last_value from vote_id_seq;
-             insert into vote (item_id) select id from item",
-        )
-        .execute(&clustered.tally.pool)
-        .await
-        .expect("votes that nobody counts");
-        for item in clustered.items.clone() {
-            *clustered.votes.entry(item).or_default() += 1;
-        }
-        let worker = clustered.tally.worker();
-        // It may have to wait for the slot, and may not forget the dead writer.
-        let recovered = worker.recover_crashed_writers().await;
-        assert!(recovered.is_err() || recovered.is_ok_and(|items| items == Some(ITEMS)));
-        if is_moved {
-            while clustered.move_keys(SLOT, (&from, &to), 100).await > 0 {}
-            clustered.end_move(SLOT, &to).await;
-        } else {
-            let stable = format!("CLUSTER SETSLOT {SLOT} STABLE");
-            clustered
-                .send(from.port, &stable)
-                .await
-                .expect("it keeps the slot");
-            while clustered.move_keys(SLOT, (&to, &from), 100).await > 0 {}
-            clustered
-                .send(to.port, &stable)
-                .await
-                .expect("the slot is closed");
-        }
-        eventually("the dead writer is recovered", async || {
-            worker.recover_crashed_writers().await.ok()?;
-            let names: i64 = sqlx::query_scalar(
-                "select count(*) from writer_connection where name = 'tally writer of the dead'",
-            )
-            .fetch_one(&clustered.tally.pool)
-            .await
-            .ok()?;
-            (names == 0).then_some(())
-        })
-        .await;
-        clustered.assert_exact().await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_loses_all_data_has_its_counts_rebuilt() {
     let mut clustered = Clustered::start().await;

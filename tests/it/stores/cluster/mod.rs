@@ -2,6 +2,7 @@
 
 mod failures;
 mod growth;
+mod open_slots;
 mod tls;
 
 use std::collections::HashMap;
