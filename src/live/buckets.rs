@@ -6,7 +6,8 @@ use std::fmt;
 
 use crate::domain::ItemId;
 
-/// How many buckets a Redis Cluster has. It never changes: an item's key holds its bucket's tag. The fewer there are, the
+/// How many buckets a Redis Cluster has. It never changes once there is a release: an item's key
+/// holds its bucket's tag. The fewer there are, the
 /// less a batch costs, and the more nodes are without one. 12 are as many for each of 2, 3, 4, 6 or 12 primaries:
 /// docs/decisions/redis/buckets-in-a-cluster.md.
 pub const BUCKETS: u8 = 12;

@@ -155,7 +155,7 @@ impl From<PoolError> for LiveError {
 
 impl LiveError {
     /// The same for another call that failed with it.
-    pub fn again(&self) -> Self {
+    pub(super) fn again(&self) -> Self {
         match self {
             Self::Redis(error) => Self::Redis(error.clone()),
             Self::Refused(refusal) => Self::Refused(refusal.clone()),

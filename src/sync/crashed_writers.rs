@@ -9,11 +9,11 @@ use tokio::time::Instant;
 use super::{SyncError, Worker};
 use crate::domain::VoteId;
 use crate::ledger::{EpochNumber, Progress, WriterProgress};
-use crate::live::{Bucket, LiveError};
+use crate::live::Bucket;
 use crate::telemetry::name;
 
-/// How long a recovery that some buckets of a Redis Cluster hold up waits until it tries these again: it reads all votes
-/// since the connections are gone each time.
+/// How long the ticks wait until they try again what some buckets of a Redis Cluster hold up: each try reads all votes that
+/// may be uncounted.
 const HELD_UP_WAIT: Duration = Duration::from_secs(5);
 
 /// A recovery that some buckets of a Redis Cluster hold up, as long as the same connections are gone in the same epoch.
@@ -25,7 +25,6 @@ pub(super) struct HeldUp {
     last: VoteId,
     /// The buckets whose items of these votes are invalidated.
     done: Vec<Bucket>,
-    failure: LiveError,
     since: Instant,
 }
 
@@ -34,16 +33,27 @@ impl Worker {
     /// they noted as counted may be committed but not counted. So this invalidates the items of all
     /// votes since. Returns how many items; `None`: no connection is gone, or this worker stops.
     ///
-    /// Buckets of a Redis Cluster that cannot be reached, or are between two nodes, hold up no others: those are done, and
-    /// the next tries leave them out.
+    /// Buckets of a Redis Cluster that cannot be reached, or are between two nodes, hold up no others. What is done of
+    /// the others is not done again.
     ///
     /// A server that stops in order or only reconnects is treated like a crashed one. Invalidating
     /// is always safe, so nothing has to tell them apart.
     ///
     /// # Errors
     /// When a store is unavailable. The connections are forgotten only at the very end, so the next
-    /// try does all of it again.
+    /// try does all that is not done.
     pub async fn recover_crashed_writers(&self) -> Result<Option<usize>, SyncError> {
+        self.recover_unless_held_up_for(Duration::ZERO).await
+    }
+
+    /// The same for a pass. Buckets that hold it up are tried again every few seconds: between that, `None`.
+    pub(super) async fn go_on_recovering(&self) -> Result<Option<usize>, SyncError> {
+        self.recover_unless_held_up_for(HELD_UP_WAIT).await
+    }
+
+    async fn recover_unless_held_up_for(&self, wait: Duration) -> Result<Option<usize>, SyncError> {
+        // One at a time: the second one would look for writers that the first one forgets.
+        let mut held_up = self.held_up.lock().await;
         // Before anything is read: a worker that counts in another Redis by then forgets nobody.
         let epoch = self.epoch_number().await?;
         let mut closed = self.ledger.closed_writers().await?;
@@ -51,13 +61,11 @@ impl Worker {
             return Ok(None);
         }
         closed.sort_unstable();
-        let mut held_up = self.held_up.lock().await;
         let earlier = match held_up.take() {
             Some(other) if other.epoch != epoch || other.closed != closed => None,
-            Some(earlier) if earlier.since.elapsed() < HELD_UP_WAIT => {
-                let failure = earlier.failure.again();
+            Some(earlier) if earlier.since.elapsed() < wait => {
                 *held_up = Some(earlier);
-                return Err(failure.into());
+                return Ok(None);
             }
             earlier => earlier,
         };
@@ -89,7 +97,6 @@ impl Worker {
                 epoch,
                 last,
                 done,
-                failure: failure.again(),
                 since: Instant::now(),
             });
             return Err(failure.into());

@@ -183,7 +183,7 @@ async fn pass(worker: &Worker) -> Result<FlushReport, SyncError> {
         return Ok(FlushReport::default());
     }
     // Neither waits for the other. Without some nodes of a Cluster, the counts of the others are saved.
-    let (recovered, flushed) = tokio::join!(worker.recover_crashed_writers(), worker.flush_shared());
+    let (recovered, flushed) = tokio::join!(worker.go_on_recovering(), worker.flush_shared());
     entered?;
     recovered?;
     flushed

@@ -17,12 +17,9 @@ impl Worker {
         let page = self.counters.claim_page_of_all(self.options.flush_page).await?;
         // None: another worker has this page.
         if let Some(mut page) = page {
-            // What is known to be between two nodes is not read: that would fail, with the rest of the page. While a
-            // look at epochs is under way, nothing is known.
-            if !self.entered.is_empty() {
-                page.items
-                    .retain(|item| self.entered.has(self.counters.bucket_of(*item)));
-            }
+            // Nothing is done with what is known to be between two nodes: marking it would fail, with the rest of the page.
+            self.entered
+                .retain(&mut page.items, |item| self.counters.bucket_of(*item));
             let mut counters = self.counters.read(&page.items).await?;
             // The scan comes to a counter so rarely that its saves need not be spaced.
             counters.retain(|one| self.has_work(one, Duration::ZERO));

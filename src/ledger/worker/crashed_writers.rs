@@ -79,12 +79,11 @@ impl WorkerLedger {
     }
 
     /// The ids of votes that these closed batch writers may have left uncounted. The range is above
-    /// the first id, up to the second.
+    /// the first id, up to the second. It is empty if they are all forgotten by now.
     pub async fn ids_left_by(&self, closed: &[String]) -> Result<(VoteId, VoteId), LedgerError> {
         let row = sqlx::query!(
-            r#"select coalesce(min(counted_vote_id), 0) as "after!",
-                      (select last_value from vote_id_seq) as "last!"
-               from writer_connection where name = any($1)"#,
+            r#"select coalesce(min(counted_vote_id), max(last_value)) as "after!", max(last_value) as "last!"
+               from vote_id_seq left join writer_connection on name = any($1)"#,
             closed
         )
         .fetch_one(&self.database.pool)

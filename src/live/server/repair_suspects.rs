@@ -160,7 +160,7 @@ async fn repair(state: &State, part: &Part) -> Result<Option<Instant>, LiveError
                 if part.has_moved(number) {
                     part.place.found_here();
                 }
-                part.closed_at.store(number, Ordering::Relaxed);
+                part.counts_at.store(number, Ordering::Relaxed);
                 part.close(&connection);
             }
         };
@@ -174,7 +174,7 @@ async fn repair(state: &State, part: &Part) -> Result<Option<Instant>, LiveError
         let items: Vec<_> = ready.iter().map(|(item, _)| (*item, None)).collect();
         invalidate(&mut connection, keys, bucket, items.iter().collect()).await?;
         metrics::counter!(name::INVALIDATIONS, "why" => "suspect").increment(items.len() as u64);
-        part.repairs_at(number);
+        part.note_repairs_at(number);
         part.suspects.forget(&ready);
         passes += 1;
     }

@@ -40,7 +40,7 @@ pub(super) struct Part {
     pub back_pressure: RwLock<()>,
     /// [`Redis::number`] when the circuit breaker closed last; before that, of the primary that suspects were repaired at
     /// first; 0: it never has, and none were.
-    pub closed_at: AtomicU64,
+    pub counts_at: AtomicU64,
     /// [`Redis::number`] of the last primary that heard from this server that it comes from another one; 0: none was.
     pub reported_at: AtomicU64,
     /// The connection over which the repair task closed the circuit breaker last. In a Cluster there is none.
@@ -60,17 +60,7 @@ impl State {
         let buckets = redis.buckets();
         let breakers = AllBreakers::new(buckets.len(), is_shown);
         let limit = suspects_limit_items.div_ceil(buckets.len());
-        let parts = buckets.map(|bucket| Part {
-            bucket,
-            breaker: CircuitBreaker::new(&breakers),
-            suspects: Suspects::new(limit),
-            wake_repair: Notify::new(),
-            back_pressure: RwLock::default(),
-            closed_at: AtomicU64::default(),
-            reported_at: AtomicU64::default(),
-            first: Mutex::default(),
-            place: SeenPlace::default(),
-        });
+        let parts = buckets.map(|bucket| Part::new(bucket, &breakers, limit));
         Self {
             parts: parts.collect(),
             breakers,
@@ -108,6 +98,20 @@ impl State {
 }
 
 impl Part {
+    fn new(bucket: Bucket, breakers: &Arc<AllBreakers>, suspects_limit_items: usize) -> Self {
+        Self {
+            bucket,
+            breaker: CircuitBreaker::new(breakers),
+            suspects: Suspects::new(suspects_limit_items),
+            wake_repair: Notify::new(),
+            back_pressure: RwLock::default(),
+            counts_at: AtomicU64::default(),
+            reported_at: AtomicU64::default(),
+            first: Mutex::default(),
+            place: SeenPlace::default(),
+        }
+    }
+
     /// Begins the next generation. This connection was made before all others of it.
     pub fn close(&self, first: &AnyConnection) {
         if let AnyConnection::Own(first) = first {
@@ -135,16 +139,31 @@ impl Part {
 
     /// Notes the primary at which suspects are repaired. If that is an old one, the new one has to hear of it, also if the
     /// circuit breaker never closed at the old one.
-    pub fn repairs_at(&self, number: u64) {
+    pub fn note_repairs_at(&self, number: u64) {
         // The only failure is that one is known.
         let _ = self
-            .closed_at
+            .counts_at
             .compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Whether connections that are kept, or repairs, lead to another Redis than this one.
     pub fn has_moved(&self, number: u64) -> bool {
-        let known = self.closed_at.load(Ordering::Relaxed);
+        let known = self.counts_at.load(Ordering::Relaxed);
         known != 0 && known != number
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_repaired_at_a_primary_has_moved_once_there_is_another_one() {
+        let part = Part::new(Bucket::FIRST, &AllBreakers::new(1, false), 1);
+        assert!(!part.has_moved(1), "it counts nowhere yet");
+        part.note_repairs_at(1);
+        assert!(!part.has_moved(1) && part.has_moved(2));
+        part.note_repairs_at(2);
+        assert!(part.has_moved(2), "the circuit breaker closes there first");
     }
 }

@@ -202,6 +202,14 @@ impl EnteredBuckets {
             .is_none_or(|buckets| buckets.contains(&bucket))
     }
 
+    /// Leaves out what is of other buckets. While a look at epochs is under way nothing is known, and all stays.
+    pub fn retain<One>(&self, all: &mut Vec<One>, bucket: impl Fn(&One) -> Bucket) {
+        let buckets = self.lock();
+        if let Some(buckets) = buckets.as_ref().filter(|buckets| !buckets.is_empty()) {
+            all.retain(|one| buckets.contains(&bucket(one)));
+        }
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.lock().as_ref().is_some_and(Vec::is_empty)

@@ -5,7 +5,7 @@ use tally::domain::VoteSource;
 
 use redis::AsyncCommands;
 use sqlx::Connection;
-use tally::ledger::Pacing;
+use tally::ledger::{Pacing, Role};
 use tally::sync::Repair;
 use tally::votes::ProgressNotes;
 use testkit::stores::redis_connection;
@@ -15,7 +15,7 @@ use super::{command, writer_that_counts_not};
 use crate::helpers::eventually;
 use crate::helpers::stores::{LOCK_VOTES, blocker, until_blocked};
 use crate::helpers::tally::{
-    Tally, connected, live_counts, live_counts_limited_to, roll_up_lease, vote, vote_queue,
+    Tally, connected, ledger, live_counts, live_counts_limited_to, roll_up_lease, vote, vote_queue,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -43,6 +43,20 @@ async fn a_writer_is_recovered_once_its_connection_is_gone_and_not_before() {
     assert_eq!(tally.saved_count(item).await, 1);
     let finalized = worker.recover_crashed_writers().await.expect("the stores answer");
     assert_eq!(finalized, None, "a batch writer is recovered once");
+}
+
+/// Another worker was quicker. Otherwise all votes there are would be looked at.
+#[tokio::test(flavor = "multi_thread")]
+async fn writers_that_are_forgotten_by_now_left_no_votes() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    let ledger = ledger(&tally.stores.login_url(Role::Worker));
+    let (after, last) = ledger
+        .ids_left_by(&["tally writer of another time".to_owned()])
+        .await
+        .expect("Postgres answers");
+    assert!(after == last && last.get() > 0, "{after:?} {last:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

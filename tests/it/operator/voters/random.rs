@@ -28,10 +28,10 @@ struct Held {
 /// As [`Held`], in its order.
 type HeldRow = (i64, String, i64, i64, Option<i64>, Option<i16>);
 
-/// All votes of voters that are held, the oldest first.
+/// All votes of voters that are held, the oldest first. After a merge, rows with higher ids may stand before the held one.
 async fn held(pool: &PgPool) -> Vec<Held> {
     let rows: Vec<HeldRow> = sqlx::query_as(
-        "select max(vote.id), voter_id, item_id, sum(value), vote.poll_id, rule.max_choices
+        "select (array_agg(vote.id order by change_number desc))[1], voter_id, item_id, sum(value), vote.poll_id, rule.max_choices
          from vote left join rule on rule.id = vote.poll_id
          where voter_id is not null
          group by voter_id, item_id, vote.poll_id, rule.max_choices having count(*) % 2 = 1
