@@ -14,6 +14,7 @@ use tally::app::StoreUrls;
 use tally::dev::{PrivateCluster, PrivateRedis};
 use tally::domain::ItemId;
 use tally::ledger::Role;
+use tally::live::BUCKETS;
 use testkit::stores::redis_connection;
 
 use crate::helpers::eventually;
@@ -317,3 +318,8 @@ impl Clustered {
 
 /// The slot of the bucket of items 1, 13, …, whose tag is 7X.
 const SLOT: u16 = 2047;
+
+/// Whether the item's bucket has that slot.
+fn is_of_slot(item: ItemId) -> bool {
+    item.get() % i64::from(BUCKETS) == 1
+}

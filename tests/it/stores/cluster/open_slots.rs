@@ -1,10 +1,10 @@
 //! Slots that are between two nodes, and stay so: what is of other buckets waits for none of it.
 
 use tally::dev::PrivateCluster;
-use tally::domain::ItemId;
+use tally::live::BUCKETS;
 use tally::sync::{SyncOptions, Worker};
 
-use super::{Clustered, ITEMS, SLOT};
+use super::{Clustered, ITEMS, SLOT, is_of_slot};
 use crate::helpers::eventually;
 use crate::helpers::tally::options;
 
@@ -37,11 +37,6 @@ async fn until_recovered(clustered: &Clustered, worker: &Worker) {
         (names == 0).then_some(())
     })
     .await;
-}
-
-/// Whether the item's bucket is that of the slot.
-fn is_of_slot(item: ItemId) -> bool {
-    item.get() % 12 == 1
 }
 
 /// Some of the slot's keys are on either side, so that a call for all of them is refused.
@@ -89,7 +84,7 @@ async fn what_a_dead_server_left_uncounted_in_other_buckets_is_counted_while_a_s
         .await;
     leave_votes_uncounted(&mut clustered).await;
     let worker = clustered.tally.worker_with(SyncOptions {
-        // One of them fails.
+        // Each item is a page of its own, and that of the moved counter fails.
         flush_page: 1,
         ..options()
     });
@@ -126,7 +121,10 @@ async fn the_slow_scan_goes_over_the_other_buckets_of_a_node_while_a_slot_stays_
     assert_eq!(moved.await, 1);
     // It may say that one of the slots is open.
     worker.enter_epoch().await.ok();
-    let same_node = clustered.items.iter().find(|item| item.get() % 12 == 2);
+    let same_node = clustered
+        .items
+        .iter()
+        .find(|item| item.get() % i64::from(BUCKETS) == 2);
     let item = *same_node.expect("an item of the next bucket");
     clustered.add(item).await.expect("it is counted");
     let forget = format!("SREM tally:{{Zd}}unsaved tally:{{Zd}}{item}");
