@@ -9,7 +9,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 SECONDS ?= 10
 RUNS ?= 10
 EXAMPLES ?= 30
-.PHONY: help run site test test-in-ranges sizing repeat nightly test-browser prepare-browser test-proxies prepare-proxies test-dashboards prepare-dashboards drills on-call prepare-drills test-generators test-kubernetes test-stores test-install lint fuzz bench bench-tables soak chaos mutants schemathesis client client-types reports queries schema image prepare prepare-tests prepare-client
+.PHONY: help run site test test-in-ranges sizing repeat nightly test-browser prepare-browser test-proxies prepare-proxies test-dashboards prepare-dashboards drills on-call prepare-drills test-generators test-kubernetes test-stores test-install lint fuzz bench growth bench-tables soak chaos mutants schemathesis client client-types reports queries schema image prepare prepare-tests prepare-client
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -42,6 +42,9 @@ fuzz: prepare ## Look for input that breaks a parser, for SECONDS=10 per target
 
 bench: prepare ## Compare Tally with other ways of counting votes; QUICK=1 in four minutes
 	$(CARGO) bench --locked --bench compare
+
+growth: prepare ## Measure how the cost of a vote grows with items, votes, cold items and connections: about half an hour
+	$(CARGO) bench --locked --bench compare -- growth
 
 bench-tables: prepare ## Write the tables of the last `make bench` into README, docs/benchmarks.md and docs/runs
 	$(CARGO) bench --quiet --locked --bench compare -- tables

@@ -93,7 +93,7 @@ const _: () = assert!(QUEUE_LIMIT_VOTES >= THREADS_LIMIT && READ_QUEUE_LIMIT_REA
 // A batch with a new item in each vote fits into the cache, as does a batch of reads.
 const _: () =
     assert!(ITEM_CACHE_LIMIT_ITEMS >= BATCH_LIMIT_VOTES && NAMES_LIMIT_ITEMS >= READ_BATCH_LIMIT_ITEMS);
-// While one batch writer counts and answers, another one stores.
+// While one batch writer reads exact counts, another one stores.
 const _: () = assert!(BATCH_WRITERS_PER_THREAD >= 2);
 // The histograms cover all batch sizes and all times that a batch may take.
 const _: () = assert!(LARGEST_BATCH_BOUND >= BATCH_LIMIT_VOTES as f64);

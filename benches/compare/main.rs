@@ -10,7 +10,7 @@
 //! targets to target/bench/targets.json, and a plot to target/bench/plot.svg.
 //!
 //! With the word `tables` (`make bench-tables`) it measures nothing: it writes the tables of the
-//! last results into the documents.
+//! last results into the documents. With the word `growth` it measures how the cost of a vote grows.
 
 #![allow(
     clippy::expect_used,
@@ -21,6 +21,7 @@
 mod counters;
 mod credentials;
 mod deaf;
+mod growth;
 mod ledger;
 mod machine;
 mod measure;
@@ -64,6 +65,9 @@ async fn main() -> ExitCode {
         return write_tables();
     }
     let settings = Settings::read();
+    if std::env::args().any(|word| word == growth::WORD) {
+        return growth::measure(&settings).await;
+    }
     let workloads = chosen(&settings);
     let worker_workloads: Vec<&str> = worker::WORKLOADS
         .iter()

@@ -17,8 +17,9 @@ const PANEL_HEIGHT: f64 = 260.0;
 const PANEL_GAP: f64 = 90.0;
 
 /// A colour for each system; distinct in grey and to the colour-blind.
-fn colour(system: System) -> &'static str {
+pub fn colour(system: System) -> &'static str {
     match system {
+        System::Nginx => "#666666",
         System::NoOp => "#bbbbbb",
         System::Transaction => "#cc3311",
         System::LockingTransaction => "#882255",
@@ -234,6 +235,6 @@ fn trim(value: f64) -> String {
     }
 }
 
-fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;")
 }

@@ -82,14 +82,21 @@ impl Servers {
         for (number, settings) in servers.iter().enumerate() {
             let port = free_port().expect("a port");
             let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-            let mut command = if system == System::Tally {
-                let mut command = command_on(stores, database, TALLY);
-                command.arg("serve");
-                command
-            } else {
-                let mut command = this_program(stores, database, systems::VARIABLE, system.name());
-                command.env(systems::SERVERS, servers.len().to_string());
-                command
+            let mut command = match system {
+                System::Tally => {
+                    let mut command = command_on(stores, database, TALLY);
+                    command.arg("serve");
+                    command
+                }
+                System::Nginx => {
+                    let folder = stores.folder().join(format!("nginx-{number}"));
+                    systems::nginx::server(address, &folder)
+                }
+                _ => {
+                    let mut command = this_program(stores, database, systems::VARIABLE, system.name());
+                    command.env(systems::SERVERS, servers.len().to_string());
+                    command
+                }
             };
             command.env(systems::LISTEN, address.to_string());
             command.envs(settings.iter().map(|(name, value)| (name, value)));

@@ -312,6 +312,12 @@ impl Stores {
             .await;
     }
 
+    /// Drops a template that no further run begins with.
+    pub async fn drop_template(&self, template: &Template) {
+        self.execute(&format!("drop database if exists {} with (force)", template.name))
+            .await;
+    }
+
     async fn execute(&self, statement: &str) {
         sqlx::raw_sql(statement)
             .execute(&self.admin)

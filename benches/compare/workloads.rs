@@ -1,6 +1,7 @@
 //! The workloads. They vary one base: 256 connections, anonymous votes, one server, an empty
 //! ledger.
 
+use std::num::NonZero;
 use std::time::Duration;
 
 use testkit::benchmark::Topology;
@@ -8,8 +9,9 @@ use testkit::load::{Mix, Spread};
 
 use crate::settings::Settings;
 use crate::stores::{Rules, Template};
+use crate::systems;
 use crate::systems::System::{
-    self, BatchedTransaction, LockingTransaction, NoOp, Recipe, Tally, Transaction,
+    self, BatchedTransaction, LockingTransaction, Nginx, NoOp, Recipe, Tally, Transaction,
 };
 
 pub const ITEMS: i64 = 10_000;
@@ -50,6 +52,8 @@ pub struct Case {
     pub votes_beside: f64,
     /// Whether latency is also measured at half of the system's own maximum.
     pub open_loop: bool,
+    /// Whether the server may refuse votes with 503, because more come than it can queue.
+    pub may_refuse: bool,
 }
 
 impl Case {
@@ -84,7 +88,7 @@ pub const EMPTY: Template = Template {
 };
 
 /// A million items without votes: nearly every vote is the first on its item for a long time.
-const COLD: Template = Template {
+pub const COLD: Template = Template {
     name: "cold_items",
     items: 1_000_000,
     ..EMPTY
@@ -140,10 +144,11 @@ const HOT: Case = Case {
     sync_delay: Duration::ZERO,
     votes_beside: 0.0,
     open_loop: false,
+    may_refuse: false,
 };
 
 /// Votes on all items.
-const UNIFORM: Case = Case {
+pub const UNIFORM: Case = Case {
     spread: Spread::Uniform,
     ..HOT
 };
@@ -190,6 +195,7 @@ pub fn all(settings: &Settings) -> Vec<Workload> {
     all.extend(ranges(settings));
     all.extend(decisions());
     all.push(batch_api());
+    all.extend(beside_nginx());
     all
 }
 
@@ -233,6 +239,35 @@ fn batch_api() -> Workload {
     let mut cases = HOT.on(&[Tally]);
     cases.extend(batches.on(&[Tally]));
     Workload::new("batch_api", about, cases)
+}
+
+/// What a request costs beside one that nginx gives a fixed answer. Left out where it is not installed.
+fn beside_nginx() -> Vec<Workload> {
+    if systems::nginx::find().is_none() {
+        return Vec::new();
+    }
+    let live = Case {
+        mix: Mix::Live,
+        ..HOT
+    };
+    // One of its processes has one thread.
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let compared = |case: Case| {
+        let nginx = Case {
+            system: Nginx,
+            servers: cores,
+            ..case
+        };
+        vec![nginx, case]
+    };
+    vec![
+        Workload::new("live", "`GET /health/live`, which does nothing", compared(live)),
+        Workload::new(
+            "hot_nginx",
+            "one hot item, against nginx that gives a fixed answer",
+            compared(HOT),
+        ),
+    ]
 }
 
 /// How the votes are spread over the items.

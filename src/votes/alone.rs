@@ -68,7 +68,7 @@ impl ChunkWriter {
         if let Some((transaction, deltas)) = stored {
             let nobody_waits = StoredBatch::new(Vec::new(), &self.metrics);
             BatchCounting::new(&self.live_counts, &mut self.writer, &self.backoff, begun)
-                .finish(transaction, deltas, nobody_waits)
+                .finish(transaction, deltas, nobody_waits, ())
                 .await;
         }
         self.writer.end_batch();

@@ -1,8 +1,9 @@
 //! Counts one committed batch, with the calls that [`Counting`] asks for.
 
+use std::pin::pin;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::backoff::SeedBackoff;
 use super::batch::StoredBatch;
@@ -22,6 +23,10 @@ pub const SEED_READ_LIMIT: Duration = Duration::from_secs(2);
 /// suspect: a roll-up may have passed the vote before (`TALLY_WRITER_STALL_LIMIT`), and nobody else would save
 /// its count.
 pub const COLD_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long a batch that is being counted keeps its thread's turn, so that the next one has all votes that came
+/// meanwhile. A call of Redis takes a tenth of that; a Redis that hangs must not hold up votes.
+const TURN_LIMIT: Duration = Duration::from_millis(5);
 
 /// The counting of one committed batch.
 pub(super) struct BatchCounting<'a> {
@@ -54,20 +59,28 @@ impl<'a> BatchCounting<'a> {
         }
     }
 
-    /// Counts the batch, which this transaction stored, and answers every vote in it.
-    pub async fn finish(
+    /// Counts the batch, which this transaction stored, and answers every vote in it. It gives the turn back once
+    /// Redis has answered, and those votes are answered that need nothing else.
+    pub async fn finish<Turn>(
         mut self,
         transaction: TransactionId,
         deltas: Vec<CountDelta>,
         mut batch: StoredBatch<'_>,
+        turn: Turn,
     ) {
-        self.count(Counting::new(transaction, deltas), &mut batch).await;
+        self.count(Counting::new(transaction, deltas), &mut batch, Some(turn))
+            .await;
         batch.answer_rest(self.started);
     }
 
     /// Counts the batch, and seeds the live counts that are missing, except of cold items. Votes on items
     /// that have a live count are answered before the others' exact counts are read.
-    async fn count(&mut self, mut counting: Counting, batch: &mut StoredBatch<'_>) {
+    async fn count<Turn>(
+        &mut self,
+        mut counting: Counting,
+        batch: &mut StoredBatch<'_>,
+        mut turn: Option<Turn>,
+    ) {
         loop {
             match counting.step() {
                 Step::Done => return,
@@ -76,7 +89,15 @@ impl<'a> BatchCounting<'a> {
                 Step::Count(deltas) => {
                     // After a failure the items are suspect already, and the votes are
                     // acknowledged without a count.
-                    let Ok(replies) = self.live_counts.count(&deltas, counting.transaction()).await else {
+                    let mut call = pin!(self.live_counts.count(&deltas, counting.transaction()));
+                    let replies = match timeout(TURN_LIMIT, &mut call).await {
+                        Ok(replies) => replies,
+                        Err(_) => {
+                            drop(turn.take());
+                            call.await
+                        }
+                    };
+                    let Ok(replies) = replies else {
                         return;
                     };
                     if self.begun.elapsed() >= COLD_LIMIT {
@@ -85,6 +106,7 @@ impl<'a> BatchCounting<'a> {
                         self.live_counts.suspect(cold.map(|(delta, _)| delta.item_id));
                     }
                     batch.answer(&counting.counted(replies));
+                    drop(turn.take());
                 }
                 Step::Seed(missing) => {
                     metrics::counter!(name::MISSES).increment(missing.len() as u64);

@@ -17,8 +17,9 @@ use crate::ledger::{InsertedBatch, VoteWriter};
 use crate::live::LiveCounts;
 use crate::telemetry::Span;
 
-/// The batch writers of one thread. They take turns at storing, so batches are as large as with one
-/// writer. While one counts and answers, the other stores.
+/// The batch writers of one thread. They take turns: a batch keeps the turn until it is stored, counted and answered,
+/// so that the next one has all votes that came meanwhile. While one reads exact counts, or waits for a Redis that
+/// hangs, the other goes on.
 pub const BATCH_WRITERS_PER_THREAD: usize = 2;
 /// The most votes in one batch.
 pub const BATCH_LIMIT_VOTES: usize = 1024;
@@ -58,7 +59,7 @@ impl BatchWriter {
     pub async fn run(mut self, queue: Arc<Mutex<mpsc::Receiver<QueuedVote>>>) {
         let mut queued = Vec::with_capacity(BATCH_LIMIT_VOTES);
         loop {
-            // Held until the batch is stored. Meanwhile the other writer's next batch grows.
+            // Held until the batch is counted. Meanwhile the other writer's next batch grows.
             let mut turn = queue.lock().await;
             let taken = take(&mut turn, &mut queued, BATCH_LIMIT_VOTES).await;
             if taken == 0 {
@@ -93,12 +94,12 @@ impl BatchWriter {
                 .ledger_seconds
                 .record(started.elapsed().as_secs_f64());
             drop(storing);
-            drop(turn);
             match inserted {
                 None => unfinished.finish(),
                 Some(Ok(inserted)) => {
                     let _counting = span.call("count");
-                    self.finalize(&votes, &sources, inserted, answers, started).await;
+                    self.finalize(&votes, &sources, inserted, answers, started, turn)
+                        .await;
                     unfinished.finish();
                 }
                 Some(Err(error)) => {
@@ -112,13 +113,14 @@ impl BatchWriter {
     }
 
     /// Counts a stored batch, and answers every vote in it.
-    async fn finalize(
+    async fn finalize<Turn>(
         &mut self,
         votes: &[NewVote],
         sources: &[VoteSource],
         inserted: InsertedBatch,
         answers: Vec<(Option<PostgresRun>, Instant, AnswerSender)>,
         begun: Instant,
+        turn: Turn,
     ) {
         let mut stored = Vec::with_capacity(votes.len());
         let asked = votes.iter().zip(sources);
@@ -144,7 +146,7 @@ impl BatchWriter {
         let batch = StoredBatch::new(stored, &self.metrics);
         let deltas = batch.deltas();
         let counting = BatchCounting::new(&self.live_counts, &mut self.writer, &self.backoff, begun);
-        counting.finish(inserted.transaction, deltas, batch).await;
+        counting.finish(inserted.transaction, deltas, batch, turn).await;
     }
 
     /// Hands a vote to the writer that decides. Nothing is stored for it yet.

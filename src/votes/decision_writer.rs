@@ -182,7 +182,7 @@ impl DecisionWriter {
         deltas.extend(batch.reads());
         CountDelta::merge(&mut deltas);
         let counting = BatchCounting::new(&self.live_counts, &mut self.writer, &self.backoff, begun);
-        counting.finish(decided.transaction, deltas, batch).await;
+        counting.finish(decided.transaction, deltas, batch, ()).await;
     }
 }
 

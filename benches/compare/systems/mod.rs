@@ -1,9 +1,10 @@
-//! The systems that are compared: Tally, and five baselines that store votes in other ways.
+//! The systems that are compared: Tally, five baselines that store votes in other ways, and nginx, which stores none.
 //! A baseline answers the same requests through the same HTTP server as Tally's
 //! (`tally::web::start`). Its process is this program, started again.
 
 mod batched;
 pub mod locking;
+pub mod nginx;
 mod no_op;
 mod recipe;
 mod transaction;
@@ -90,7 +91,9 @@ pub async fn serve(name: &str) {
             let store = recipe::Recipe::connect().await;
             answer_with(move || store.clone()).await;
         }
-        Some(System::Tally) | None => panic!("{VARIABLE}: {name} is no system of this program"),
+        Some(System::Nginx | System::Tally) | None => {
+            panic!("{VARIABLE}: {name} is no system of this program")
+        }
     }
 }
 

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum System {
+    /// nginx, which gives a fixed answer: what a machine's kernel allows. Its answer has the head and the length of a
+    /// vote's.
+    Nginx,
     /// The no-op baseline: parses and answers the same, but stores nothing.
     NoOp,
     /// An insert and an update in one transaction for each vote.
@@ -45,7 +48,8 @@ impl Topology {
 }
 
 impl System {
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
+        Self::Nginx,
         Self::NoOp,
         Self::Transaction,
         Self::LockingTransaction,
@@ -64,6 +68,7 @@ impl System {
 
     pub fn name(self) -> &'static str {
         match self {
+            Self::Nginx => "nginx",
             Self::NoOp => "no-op",
             Self::Transaction => "transaction",
             Self::LockingTransaction => "locking_transaction",

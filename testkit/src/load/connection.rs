@@ -52,9 +52,10 @@ pub(super) fn whole(answer: &[u8]) -> Option<[u8; 3]> {
     if &answer[9..12] == b"304" {
         return Some(*b"304");
     }
+    // nginx writes it with capitals.
     let at = answer[..head]
         .windows(LENGTH.len())
-        .position(|text| text == LENGTH)
+        .position(|text| text.eq_ignore_ascii_case(LENGTH))
         .expect("a content-length");
     let length = answer[at + LENGTH.len()..head]
         .iter()

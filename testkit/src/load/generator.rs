@@ -110,6 +110,7 @@ impl Generator {
     }
 
     pub fn run(mut self) -> Outcome {
+        self.control.is_connected.store(true, Ordering::Release);
         let between = self.pace.between();
         // The timer of an open loop.
         let _timer = between.map(|_| timer(&self.epoll));

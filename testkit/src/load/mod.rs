@@ -18,6 +18,7 @@ use tokio::time::sleep;
 
 pub use requests::{Credentials, Mix, Requests, Spread, choice_of};
 
+use crate::LOOK_EVERY;
 use generator::Generator;
 
 /// When requests are sent.
@@ -53,6 +54,8 @@ const STOP: u8 = 2;
 #[derive(Default)]
 struct Control {
     phase: AtomicU8,
+    /// Whether all connections are made.
+    is_connected: AtomicBool,
     acknowledged_votes: AtomicU64,
     without_count: AtomicU64,
     /// Whether someone waits in `asker`.
@@ -116,6 +119,17 @@ impl Outcome {
             )),
         }
     }
+
+    /// Expects that every request was answered, or refused with 503 and Retry-After.
+    ///
+    /// # Errors
+    /// When there was another answer, or none.
+    pub fn expect_no_failure(&self) -> Result<(), String> {
+        match self.failures {
+            0 => Ok(()),
+            failures => Err(format!("{failures} requests failed or had no answer")),
+        }
+    }
 }
 
 impl Load {
@@ -136,6 +150,13 @@ impl Load {
             .spawn(move || Generator::new(&addresses, requests, pace, run, shared).run())
             .expect("a thread");
         Self { control, thread }
+    }
+
+    /// Waits until all connections are made: thousands may take seconds.
+    pub async fn until_connected(&self) {
+        while !self.control.is_connected.load(Ordering::Acquire) && !self.thread.is_finished() {
+            sleep(LOOK_EVERY).await;
+        }
     }
 
     /// Ends the warm-up.

@@ -27,6 +27,9 @@ pub enum Spread {
     Uniform,
     /// The n-th item gets 1/n of the first item's votes (Zipf's law).
     Zipf,
+    /// So many votes of a hundred go to the items behind the first `warm`, all alike, the others to these, all alike.
+    /// With far more items than votes, an item behind gets one vote: it is cold.
+    PartlyCold { warm: usize, percent: u32 },
 }
 
 /// What the requests do.
@@ -38,6 +41,8 @@ pub enum Mix {
     /// Reads, where every second one has the tag of its connection's last answer.
     /// It gets 304 while that holds.
     ReadsAgain,
+    /// `GET /health/live`: what a request costs that does nothing.
+    Live,
     /// Votes with voter ids.
     /// One request in [`CHANGE_EVERY`] changes an earlier vote to −1.
     Changes,
@@ -76,6 +81,7 @@ pub struct Requests {
     /// Changes of votes, or moves to a choice.
     changes: Vec<Text>,
     batches: Vec<Text>,
+    live: Text,
     credentials: Option<(Credentials, AtomicU64)>,
     /// Items in the order in which they are used.
     draws: Vec<u32>,
@@ -165,6 +171,14 @@ impl Requests {
         let draws: Vec<u32> = match spread {
             Spread::Hot => vec![0],
             Spread::Uniform => (0..DRAWS).map(|_| random.random_range(0..number(used))).collect(),
+            Spread::PartlyCold { warm, percent } => {
+                let (warm, used) = (number(warm), number(used));
+                let mut draw = || match random.random_range(0..100) < percent {
+                    true => random.random_range(warm..used),
+                    false => random.random_range(0..warm),
+                };
+                (0..DRAWS).map(|_| draw()).collect()
+            }
             Spread::Zipf => {
                 let weights = WeightedIndex::new((1..=used).map(|rank| 1.0 / rank as f64)).expect("weights");
                 (0..DRAWS).map(|_| number(weights.sample(&mut random))).collect()
@@ -209,6 +223,7 @@ impl Requests {
                 Mix::Batches { votes } => batches(&draws, votes),
                 _ => Vec::new(),
             },
+            live: Text::new("GET /health/live HTTP/1.1\r\nhost: tally\r\n\r\n"),
             credentials: None,
             draws,
             mix,
@@ -224,6 +239,7 @@ impl Requests {
             reads: Vec::new(),
             changes: Vec::new(),
             batches: Vec::new(),
+            live: Text::new(""),
             credentials: Some((credentials, AtomicU64::new(0))),
             draws: (0..number(items)).collect(),
             mix: Mix::Credentialed,
@@ -255,6 +271,12 @@ impl Requests {
             Mix::NineReadsToAVote if number.is_multiple_of(10) => vote(scratch),
             Mix::ReadsAgain => read(number % 2 == 1),
             Mix::NineReadsToAVote | Mix::Reads => read(false),
+            Mix::Live => Request {
+                text: &self.live.bytes,
+                votes: 0,
+                rows: 0,
+                has_tag: false,
+            },
             Mix::Changes => {
                 let Some(earlier) = changed(number) else {
                     return vote(scratch);
@@ -452,6 +474,22 @@ mod tests {
                 assert_eq!(body.contains("voter_id"), first_voter.is_some());
                 assert!(seen.insert((path, cookie)), "{number}");
             }
+        }
+    }
+
+    #[test]
+    fn of_votes_that_are_partly_cold_so_many_go_behind_the_warm_items() {
+        for percent in [0, 25, 100] {
+            let spread = Spread::PartlyCold { warm: 10, percent };
+            let requests = Requests::render(1000, spread, Mix::Votes, false);
+            let mut scratch = Vec::new();
+            let is_cold = |number| {
+                let (_, path, _) = parts(&requests.nth(number, 0, &mut scratch));
+                let item = path.split('/').nth(3).expect("an item");
+                item.parse::<u32>().expect("a number") > 10
+            };
+            let cold = (0..10_000).map(is_cold).filter(|is_cold| *is_cold).count() as u32;
+            assert!(cold.abs_diff(percent * 100) < 200, "{percent}: {cold}");
         }
     }
 

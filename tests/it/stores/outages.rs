@@ -60,6 +60,47 @@ async fn a_call_that_timed_out_leaves_a_suspect_and_is_not_sent_again() {
     tally.assert_exact_when_quiescent(item).await;
 }
 
+/// While a batch is counted, the next one waits, and grows; but not for a Redis that hangs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_that_waits_for_a_redis_that_hangs_holds_up_no_other() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    let live_counts = connected(live_counts(&tally)).await;
+    let queue = vote_queue(&tally, &live_counts);
+    let cast = || {
+        let queue = queue.clone();
+        tokio::spawn(async move { queue.cast(vote(item, None), VoteSource::default()).await })
+    };
+    let stored = async |votes| {
+        eventually("the vote is stored", async || {
+            (tally.ledger_sum(item).await == votes).then_some(())
+        })
+        .await;
+    };
+    // On a busy machine the server may have given Redis up before the second vote is stored.
+    eventually(
+        "the second vote is stored while the first one waits",
+        async || {
+            eventually("Redis answers", async || live_counts.answers().then_some(())).await;
+            let before = tally.ledger_sum(item).await;
+            tally.stores.redis.pause().expect("Redis runs");
+            let first = cast();
+            stored(before + 1).await;
+            let second = cast();
+            stored(before + 2).await;
+            let is_waiting = !first.is_finished();
+            tally.stores.redis.resume().expect("Redis runs");
+            for vote in [first, second] {
+                vote.await.expect("no panic").expect("a stored vote");
+            }
+            is_waiting.then_some(())
+        },
+    )
+    .await;
+    live_counts.repaired().await;
+    tally.assert_exact_when_quiescent(item).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_wiped_under_votes_costs_no_vote() {
     let tally = Tally::start().await;
