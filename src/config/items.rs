@@ -49,6 +49,16 @@ pub struct ItemMake {
     #[arg(long)]
     pub by_ballot: bool,
 
+    #[command(flatten)]
+    pub times: Times,
+
+    #[command(flatten)]
+    pub remote: Remote,
+}
+
+/// When something new takes votes.
+#[derive(Args)]
+pub struct Times {
     /// Take votes from this time on, such as 2030-01-31T18:00:00Z
     #[arg(long, value_parser = moment, value_name = "TIME")]
     pub opens_at: Option<Moment>,
@@ -56,9 +66,6 @@ pub struct ItemMake {
     /// Take votes until this time
     #[arg(long, value_parser = moment, value_name = "TIME")]
     pub closes_at: Option<Moment>,
-
-    #[command(flatten)]
-    pub remote: Remote,
 }
 
 /// `tally item edit`.

@@ -2,10 +2,8 @@
 
 use clap::{Args, Subcommand};
 
-use super::items::{Access, Edits, Show};
+use super::items::{Access, Edits, Show, Times};
 use super::remote::Remote;
-use super::values::moment;
-use crate::domain::Moment;
 
 /// `tally poll`.
 #[derive(Subcommand)]
@@ -42,13 +40,8 @@ pub struct PollMake {
     #[arg(long, default_value_t = 1, value_name = "CHOICES")]
     pub max_choices: i64,
 
-    /// Take votes from this time on, such as 2030-01-31T18:00:00Z
-    #[arg(long, value_parser = moment, value_name = "TIME")]
-    pub opens_at: Option<Moment>,
-
-    /// Take votes until this time
-    #[arg(long, value_parser = moment, value_name = "TIME")]
-    pub closes_at: Option<Moment>,
+    #[command(flatten)]
+    pub times: Times,
 
     /// Show no counts before the poll closes
     #[arg(long, requires = "closes_at")]
@@ -110,13 +103,8 @@ pub struct PollCopy {
     #[arg(long)]
     pub key: Option<String>,
 
-    /// Take votes from this time on, such as 2030-01-31T18:00:00Z
-    #[arg(long, value_parser = moment, value_name = "TIME")]
-    pub opens_at: Option<Moment>,
-
-    /// Take votes until this time
-    #[arg(long, value_parser = moment, value_name = "TIME")]
-    pub closes_at: Option<Moment>,
+    #[command(flatten)]
+    pub times: Times,
 
     #[command(flatten)]
     pub remote: Remote,

@@ -62,8 +62,8 @@ fn new_item(make: &ItemMake) -> Value {
         "max_votes": make.max_votes,
         "numbered": make.numbered.then_some(true),
         "by_ballot": make.by_ballot.then_some(true),
-        "opens_at": make.opens_at,
-        "closes_at": make.closes_at,
+        "opens_at": make.times.opens_at,
+        "closes_at": make.times.closes_at,
     })
 }
 

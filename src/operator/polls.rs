@@ -16,8 +16,8 @@ pub async fn poll(command: Poll) -> anyhow::Result<bool> {
                 "choices": make.choices,
                 "key": make.key,
                 "max_choices": make.max_choices,
-                "opens_at": make.opens_at,
-                "closes_at": make.closes_at,
+                "opens_at": make.times.opens_at,
+                "closes_at": make.times.closes_at,
                 "results_before_close": make.hide_results.then_some(false),
                 "by_ballot": make.by_ballot.then_some(true),
                 "secret": make.secret.then_some(true),
@@ -55,8 +55,8 @@ pub async fn poll(command: Poll) -> anyhow::Result<bool> {
             let body = json!({
                 "title": copy.title,
                 "key": copy.key,
-                "opens_at": copy.opens_at,
-                "closes_at": copy.closes_at,
+                "opens_at": copy.times.opens_at,
+                "closes_at": copy.times.closes_at,
             });
             let path = ["v1", "polls", &copy.id, "copy"];
             let made = api.ask(Method::POST, &path, Some(&body)).await?;
