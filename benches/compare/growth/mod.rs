@@ -30,22 +30,22 @@ use crate::workloads::{COLD, Case, EMPTY, ITEMS, UNIFORM};
 /// The word that asks for it.
 pub const WORD: &str = "growth";
 const SYSTEMS: [System; 2] = [BatchedTransaction, Tally];
-/// Names of the templates with so many items, or so many votes. A template's name is that of its database.
+/// Names of the templates with so many items, or so many votes. A template's name is that of its database: letters.
 const OF_ITEMS: [(&str, i64); 8] = [
-    ("items_1", 1),
-    ("items_10", 10),
-    ("items_100", 100),
-    ("items_1000", 1000),
-    ("items_10000", 10_000),
-    ("items_100000", 100_000),
-    ("items_1000000", 1_000_000),
-    ("items_10000000", 10_000_000),
+    ("items_one", 1),
+    ("items_ten", 10),
+    ("items_hundred", 100),
+    ("items_thousand", 1000),
+    ("items_ten_thousand", 10_000),
+    ("items_hundred_thousand", 100_000),
+    ("items_million", 1_000_000),
+    ("items_ten_million", 10_000_000),
 ];
 const OF_VOTES: [(&str, i64); 4] = [
-    ("votes_0", 0),
-    ("votes_1000000", 1_000_000),
-    ("votes_10000000", 10_000_000),
-    ("votes_100000000", 100_000_000),
+    ("votes_none", 0),
+    ("votes_million", 1_000_000),
+    ("votes_ten_million", 10_000_000),
+    ("votes_hundred_million", 100_000_000),
 ];
 const COLD_PERCENTS: [u32; 8] = [0, 1, 5, 10, 25, 50, 75, 100];
 const CONNECTIONS: [usize; 8] = [1, 4, 16, 64, 256, 1024, 4096, 8192];
