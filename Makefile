@@ -43,7 +43,7 @@ fuzz: prepare ## Look for input that breaks a parser, for SECONDS=10 per target
 bench: prepare ## Compare Tally with other ways of counting votes; QUICK=1 in four minutes
 	$(CARGO) bench --locked --bench compare
 
-growth: prepare ## Measure how the cost of a vote grows with items, votes, cold items and connections: about half an hour
+growth: prepare ## Measure how the cost of a vote grows with items, votes, cold items and connections
 	$(CARGO) bench --locked --bench compare -- growth
 
 bench-tables: prepare ## Write the tables of the last `make bench` into README, docs/benchmarks.md and docs/runs

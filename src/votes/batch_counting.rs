@@ -25,7 +25,7 @@ pub const SEED_READ_LIMIT: Duration = Duration::from_secs(2);
 pub const COLD_LIMIT: Duration = Duration::from_secs(5);
 
 /// How long a batch that is being counted keeps its thread's turn, so that the next one has all votes that came
-/// meanwhile. A call of Redis takes a tenth of that; a Redis that hangs must not hold up votes.
+/// meanwhile. A Redis that hangs must not hold up votes.
 const TURN_LIMIT: Duration = Duration::from_millis(5);
 
 /// The counting of one committed batch.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use testkit::programs::command;
 use tokio::process::Command;
 
-/// What it answers to a vote: the same in kind and length as Tally's answer.
+/// What it answers to a vote: a body like Tally's.
 const ANSWER: &str = r#"{"vote_id":1234567,"item_id":1,"voter_id":null,"value":1,"vote_count":1234567,"up_count":1234567,"down_count":0}"#;
 /// Where Debian has it, which is not in everyone's PATH.
 const OTHER_FOLDER: &str = "/usr/sbin";

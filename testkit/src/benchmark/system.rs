@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum System {
-    /// nginx, which gives a fixed answer: what a machine's kernel allows. Its answer has the head and the length of a
-    /// vote's.
+    /// nginx, which gives a fixed answer: what a machine's kernel allows.
     Nginx,
     /// The no-op baseline: parses and answers the same, but stores nothing.
     NoOp,
