@@ -12,6 +12,17 @@ const NAMES = ["a/b", "https://example.org//a/../b?c=d#e", "..", "a;b+c d", "100
 
 const asQuery = (query) => new URLSearchParams(query).toString();
 
+// Asks with the tag of the answer before until it is 304. Meanwhile the worker may save the item, which makes another
+// answer, with another tag.
+async function unchanged(ask, path, answer) {
+  for (;;) {
+    const again = await ask("GET", path, { headers: { "if-none-match": answer.headers.etag } });
+    if (again.status === 304) return;
+    assert.ok(again.status === 200 && again.headers.etag !== answer.headers.etag, "an unchanged answer was sent again");
+    answer = again;
+  }
+}
+
 // Each call gets the proxy (proxies.test.mjs). `own` makes a name that no other call uses.
 export const CALLS = {
   async "an item is made, found by its plain key, edited and listed"({ ask, own }) {
@@ -90,7 +101,7 @@ export const CALLS = {
     const { id } = (await ask("POST", "/v1/items", json({ name: "x", key }), 201)).json;
     await ask("GET", `/v1/items/key:${key}`, {}, 200);
     const first = await ask("GET", `/v1/items/${id}`, {}, 200);
-    await ask("GET", `/v1/items/${id}`, { headers: { "if-none-match": first.headers.etag } }, 304);
+    await unchanged(ask, `/v1/items/${id}`, first);
     await ask("POST", `/v1/items/${id}/votes`, json({ voter_id: "ada" }), 201);
     const now = await ask("GET", `/v1/items/${id}`, { headers: { "if-none-match": first.headers.etag } }, 200);
     assert.equal(now.json.vote_count, 1);
