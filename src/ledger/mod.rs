@@ -43,6 +43,7 @@ pub use connect::{
 };
 pub use error::{InvalidDatabaseUrl, LedgerError, OtherRun, Overtaken, UnfitDatabase};
 pub use events::RESEND_LIMIT_EVENTS;
+pub use exact_counts::TailProgress;
 pub use exports::{ExportFormat, ExportTable, Snapshot, SnapshotFacts};
 pub use imports::{Created, ImportOfFileError, ImportSource, NewImport};
 pub use losses::{Losses, LostOfItem};

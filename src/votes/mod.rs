@@ -8,6 +8,7 @@
 //! - `counting_steps`: how a stored batch gets into the live counts, missing ones included.
 //! - `backoff`: when exact counts cannot be read in time, and how long nobody tries.
 //! - `progress_notes`: notes how far the votes are counted.
+//! - `tail_reading`: reads votes beyond the watermark while nobody rolls up.
 //! - `losses`: looks for lost votes after a failover.
 //! - `batch_counting`: the calls that `counting_steps` asks for.
 //! - `full_items`: full items, whose votes a read refuses.
@@ -37,6 +38,7 @@ mod importing;
 mod losses;
 mod progress_notes;
 mod queue;
+mod tail_reading;
 mod turns;
 mod unfinished;
 mod voiding;
@@ -55,6 +57,7 @@ pub use losses::keep_finding_losses;
 pub(crate) use progress_notes::BATCHES_LIMIT;
 pub use progress_notes::{NOTE_EVERY, ProgressNotes};
 pub use queue::{DECISION_QUEUE_LIMIT_REQUESTS, QUEUE_LEAST_VOTES, QUEUE_LIMIT_VOTES, QueueOfRun, VoteQueue};
+pub use tail_reading::{TAIL_STILL_LIMIT, TailReading};
 pub use turns::AGAIN_LIMIT;
 pub use voiding::{Direction, VoidingError, run_voiding};
 pub use voter_edits::{VoterEditError, run_voter_edit};

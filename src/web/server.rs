@@ -18,7 +18,9 @@ use crate::domain::{Cells, Owner};
 use crate::ledger::{OperatorLedger, ServerLedger};
 use crate::live::{LiveCounts, Redis, SUSPECTS_LIMIT_ITEMS, Seeding};
 use crate::telemetry::Upkeep;
-use crate::votes::{ProgressNotes, SeedBackoff, VoteQueue, keep_finding_losses};
+use crate::votes::{
+    ProgressNotes, SeedBackoff, TAIL_STILL_LIMIT, TailReading, VoteQueue, keep_finding_losses,
+};
 use crate::watching::{Reads, Watching};
 use crate::web::access;
 use crate::web::access::{
@@ -148,6 +150,8 @@ impl Server {
         let drain = Drain::default();
         let readiness = Readiness::new(&self.ledger, &self.redis, &live_counts, of_readiness, &drain);
         let finding = tokio::spawn(keep_finding_losses(self.ledger.clone()));
+        let mut tail = TailReading::new(self.ledger.clone(), TAIL_STILL_LIMIT);
+        let reading_on = tokio::spawn(async move { tail.run().await });
         let promotions = tokio::spawn(self.ledger.clone().keep_finding_promotions());
         let operator_promotions = tokio::spawn(operator.clone().keep_finding_promotions());
         let looking = tokio::spawn(readiness.clone().keep_looking());
@@ -246,6 +250,7 @@ impl Server {
         sampling.abort();
         looking.abort();
         finding.abort();
+        reading_on.abort();
         promotions.abort();
         operator_promotions.abort();
         if let Some(keeping) = keeping_keys {

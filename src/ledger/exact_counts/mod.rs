@@ -24,7 +24,7 @@ use super::runs::Runs;
 use super::safe_vote_id::safe_vote_id;
 use super::settings::KEPT_PLANS;
 use super::{LedgerError, OtherRun};
-use crate::domain::{Count, ExactCount, ItemId, PostgresRun, Revision, Snapshot};
+use crate::domain::{Count, ExactCount, ItemId, PostgresRun, Revision, Snapshot, VoteId};
 
 /// The most votes that one statement reads: by calculation 2 MB.
 const READ_LIMIT_VOTES: usize = 50_000;
@@ -35,6 +35,16 @@ const READ_LIMIT_ITEMS: usize = 10_000;
 const DECIDED_LIMIT: Duration = Duration::from_millis(100);
 /// After it did not become known, reads do without for so long.
 const UNDECIDED_LIMIT_AGE: Duration = Duration::from_secs(1);
+
+/// How far a program has read the votes beyond the watermark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TailProgress {
+    pub watermark: VoteId,
+    /// Votes up to here were read, or are not beyond the watermark.
+    pub read: VoteId,
+    /// The last vote id that was drawn.
+    pub drawn: VoteId,
+}
 
 /// Reads exact counts for all tasks of a program. Cheap to clone. Makes no connection before the first read.
 #[derive(Clone)]
@@ -156,11 +166,46 @@ impl ExactCounts {
                 Err(oneshot::error::TryRecvError::Empty) => {}
             }
             let waiting = self.shared.next();
-            reader.answer(waiting, deadline, &self.shared.pool).await?;
+            let limits = ReadLimits {
+                next_page: deadline,
+                answer: deadline,
+            };
+            reader.answer(waiting, limits, &self.shared.pool).await?;
         };
         match self.only_in {
             Some(run) if answer.run != Some(run) => Err(OtherRun.into()),
             _ => Ok(answer.counts),
+        }
+    }
+
+    /// How far the votes beyond the watermark are read. Reads none.
+    pub async fn progress(&self) -> Result<TailProgress, LedgerError> {
+        let row = sqlx::query!(r#"select vote_id, last_value as "drawn!" from watermark, vote_id_seq"#)
+            .fetch_one(&self.shared.pool)
+            .await?;
+        let read_to = self.shared.reader.lock().await.tail.read_to();
+        Ok(TailProgress {
+            watermark: VoteId::new(row.vote_id),
+            read: VoteId::new(read_to.max(row.vote_id)),
+            drawn: VoteId::new(row.drawn),
+        })
+    }
+
+    /// Reads the next votes beyond the watermark, a page of them. Whoever asks for exact counts later finds them read.
+    ///
+    /// # Errors
+    /// As [`ExactCounts::read_until`].
+    pub async fn read_on(&self) -> Result<(), LedgerError> {
+        let now = Instant::now();
+        let limits = ReadLimits {
+            next_page: now,
+            answer: now + self.shared.answer_limit,
+        };
+        let mut reader = self.shared.reader.lock().await;
+        match reader.answer(self.shared.next(), limits, &self.shared.pool).await {
+            // There are more pages.
+            Err(LedgerError::Cancelled) if Instant::now() < limits.answer => Ok(()),
+            read => read,
         }
     }
 
@@ -195,6 +240,15 @@ impl Shared {
     }
 }
 
+/// When a read gives up.
+#[derive(Clone, Copy)]
+struct ReadLimits {
+    /// No further page of votes is asked for from here on.
+    next_page: Instant,
+    /// A statement that has no answer by then is cancelled.
+    answer: Instant,
+}
+
 /// The connection that reads, and what was read over it.
 struct Reader {
     connection: DedicatedConnection,
@@ -210,9 +264,10 @@ impl Reader {
     async fn answer(
         &mut self,
         waiting: Vec<Waiting>,
-        deadline: Instant,
+        limits: ReadLimits,
         pool: &Pool,
     ) -> Result<(), LedgerError> {
+        let deadline = limits.answer;
         let saved = sorted(waiting.iter().flat_map(|one| &one.items));
         let items = sorted(
             waiting
@@ -227,7 +282,7 @@ impl Reader {
                 self.tail = Tail::default();
                 self.process = Some(process(&mut connection, deadline).await?);
             }
-            match self.read(&mut connection, &items, &saved, deadline, pool).await {
+            match self.read(&mut connection, &items, &saved, limits, pool).await {
                 Ok(read) => {
                     self.connection.keep(connection);
                     break read;
@@ -269,9 +324,10 @@ impl Reader {
         connection: &mut PgConnection,
         items: &[i64],
         saved: &[i64],
-        deadline: Instant,
+        limits: ReadLimits,
         pool: &Pool,
     ) -> Result<Read, LedgerError> {
+        let deadline = limits.answer;
         let mut decided = None;
         let mut was_set_back = false;
         loop {
@@ -318,7 +374,7 @@ impl Reader {
                     decided = Some(found.ok_or(LedgerError::LongTail)?);
                 }
                 Taken::BehindOpenIds | Taken::TooManyItems => return Err(LedgerError::LongTail),
-                Taken::Some | Taken::Outdated if Instant::now() < deadline => {}
+                Taken::Some | Taken::Outdated if Instant::now() < limits.next_page => {}
                 Taken::Some | Taken::Outdated => return Err(LedgerError::Cancelled),
             }
         }

@@ -11,8 +11,8 @@ use crate::domain::{
     ActKind, Actor, Count, ExactCount, Found, Item, ItemId, ItemKey, ItemRules, Moment, NewAct, NewItem,
     StoredVote, VoteId, VoterId,
 };
-use crate::ledger::LedgerError;
 use crate::ledger::connect::PUBLIC_STATEMENT_LIMIT;
+use crate::ledger::{LedgerError, TailProgress};
 
 /// The most items that a page of a list looks at: hidden ones and choices of polls may stand in long rows.
 /// As in the functions `search_items` and `search_polls`.
@@ -254,5 +254,18 @@ impl ServerLedger {
     pub async fn exact_counts(&self, items: &[ItemId]) -> Result<Vec<ExactCount>, LedgerError> {
         let deadline = Instant::now() + PUBLIC_STATEMENT_LIMIT;
         self.exact.read_until(items, &[], deadline).await
+    }
+
+    /// How far this program has read the votes beyond the watermark, which exact counts are made of.
+    pub async fn tail_progress(&self) -> Result<TailProgress, LedgerError> {
+        self.exact.progress().await
+    }
+
+    /// Reads the next votes beyond the watermark. Exact counts that are asked for later find them read.
+    ///
+    /// # Errors
+    /// When more votes lie beyond the watermark than can be kept ([`LedgerError::LongTail`]).
+    pub async fn read_on(&self) -> Result<(), LedgerError> {
+        self.exact.read_on().await
     }
 }

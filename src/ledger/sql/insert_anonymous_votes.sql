@@ -17,8 +17,9 @@ with found as materialized (
     insert into vote (item_id, value)
     select given.item_id, given.value
     from unnest($1::bigint[], $2::smallint[]) as given (item_id, value)
-    where given.item_id <> all($3::bigint[])
-       or given.item_id = any((select plain from found)::bigint[])
+    -- In this order: a vote on a plain item is then compared with half of them, and with no other array.
+    where given.item_id = any((select plain from found)::bigint[])
+       or given.item_id <> all($3::bigint[])
        or given.value > 0 and given.item_id = any((select up_only from found)::bigint[])
     returning id
 ), noted as (

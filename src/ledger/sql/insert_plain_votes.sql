@@ -13,8 +13,9 @@ with found as materialized (
 ), candidate as materialized (
     -- An id for each vote whose item takes it. A repeat's id stays unused.
     select given.position, given.item_id, given.voter_id, given.value, given.address, given.api_key,
-           case when given.item_id <> all($4::bigint[])
-                  or given.item_id = any((select plain from found)::bigint[])
+           -- In the order of insert_anonymous_votes.sql.
+           case when given.item_id = any((select plain from found)::bigint[])
+                  or given.item_id <> all($4::bigint[])
                   or given.value > 0 and given.item_id = any((select up_only from found)::bigint[])
                 then nextval('vote_id_seq') end as id
     from unnest($1::bigint[], $2::text[], $3::smallint[], $5::bytea[], $6::bigint[]) with ordinality

@@ -8,6 +8,7 @@ use futures_util::future::join_all;
 use sqlx::{PgPool, Postgres, Transaction};
 use tally::domain::{Count, ItemId};
 use tally::ledger::{LedgerError, Pacing, Role};
+use tally::votes::{TAIL_STILL_LIMIT, TailReading};
 use tokio::time::Instant;
 
 use super::{item, vote};
@@ -105,6 +106,47 @@ async fn votes_count_once_in_whatever_order_they_are_committed_and_rolled_up() {
         let counts = exact().await;
         assert_ne!(counts[0].1, Count::ZERO);
     }
+}
+
+/// As a server does while no worker rolls up.
+#[tokio::test]
+async fn behind_a_watermark_that_stands_still_a_server_reads_on_by_itself_and_counts_stay_exact() {
+    const VOTES: i64 = 130_000;
+    let stores = Stores::start().await;
+    let (worker, server) = (ledger(&stores.database_url), server_ledger(&stores.database_url));
+    let x = item(&server).await;
+    let add_votes = async || {
+        sqlx::query("insert into vote (item_id) select $1 from generate_series(1, $2)")
+            .bind(x.get())
+            .bind(VOTES)
+            .execute(&stores.pool())
+            .await
+            .expect("votes");
+    };
+    let unread = async || {
+        let tail = server.tail_progress().await.expect("an answer");
+        tail.drawn.get() - tail.read.get()
+    };
+    let mut patient = TailReading::new(server.clone(), TAIL_STILL_LIMIT);
+    let mut at_once = TailReading::new(server.clone(), Duration::ZERO);
+    for round in 1..=2 {
+        add_votes().await;
+        patient.read_on().await.expect("a look");
+        assert_eq!(unread().await, VOTES, "a watermark that was just seen may move");
+        at_once.read_on().await.expect("reads");
+        assert_eq!(unread().await, 0);
+        let counts = server.exact_counts(&[x]).await.expect("counts");
+        assert_eq!(counts[0].count.net, VOTES * round);
+    }
+    let lease = roll_up_lease(&worker).await;
+    let safe = worker.safe_vote_id().await.expect("a safe id");
+    let rolling_up = worker.roll_up_votes(&lease, &safe, VOTES, Pacing::Spread).await;
+    rolling_up.expect("a roll-up").expect("votes");
+    add_votes().await;
+    at_once.read_on().await.expect("reads");
+    assert_eq!(unread().await, 0);
+    let counts = server.exact_counts(&[x]).await.expect("counts");
+    assert_eq!(counts[0].count.net, VOTES * 3);
 }
 
 /// A restored database, for example: its watermark is another one.
