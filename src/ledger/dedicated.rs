@@ -45,18 +45,23 @@ impl DedicatedConnection {
         self.changes == self.runs.changes()
     }
 
+    /// Whether the next one that is taken is the kept one. It may have failed meanwhile.
+    pub fn is_kept(&self) -> bool {
+        // The login from before may lack a right, and then every statement over it fails.
+        let login = self.session.hosts().url().login_number();
+        self.kept.is_some() && self.is_of_last_run() && self.login == login
+    }
+
     /// The kept connection, or a fresh one, and whether it was kept. A kept connection may have
     /// failed meanwhile.
     pub async fn take(&mut self) -> Result<(PgConnection, bool), LedgerError> {
-        // The login from before may lack a right, and then every statement over it fails.
-        let login = self.session.hosts().url().login_number();
-        if let Some(connection) = self.kept.take()
-            && self.is_of_last_run()
-            && self.login == login
+        if self.is_kept()
+            && let Some(connection) = self.kept.take()
         {
             return Ok((connection, true));
         }
-        self.login = login;
+        self.kept = None;
+        self.login = self.session.hosts().url().login_number();
         let mut connection = self.session.connect(&self.options).await?;
         let limit = self.answer_limit;
         let run = timeout(limit, run_of(&mut connection)).await;

@@ -13,6 +13,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long the watermark has stood still when a server begins to read: twice the longest pause between two roll-ups.
 /// Behind a watermark that moves few votes are left, and a long tail that was read would be read again.
 pub const TAIL_STILL_LIMIT: Duration = Duration::from_secs(10);
+/// How long it pauses after a read that failed or was in vain: a busy Postgres is then left to voters.
+const PAUSE: Duration = Duration::from_secs(10);
 /// So many votes are left to whoever asks for an exact count: some milliseconds.
 const UNREAD_LIMIT_VOTES: i64 = 10_000;
 
@@ -24,6 +26,8 @@ pub struct TailReading {
     watermark: Option<(VoteId, Instant)>,
     /// The watermark of a tail that is too long to keep.
     too_long: Option<VoteId>,
+    /// When the next pause ends.
+    paused_until: Option<Instant>,
 }
 
 impl TailReading {
@@ -34,6 +38,7 @@ impl TailReading {
             still_limit,
             watermark: None,
             too_long: None,
+            paused_until: None,
         }
     }
 
@@ -53,6 +58,18 @@ impl TailReading {
     /// # Errors
     /// When Postgres is unavailable or too slow.
     pub async fn read_on(&mut self) -> Result<(), LedgerError> {
+        if self.paused_until.is_some_and(|until| Instant::now() < until) {
+            return Ok(());
+        }
+        let read = self.read_to_the_end().await;
+        if !matches!(read, Ok(true)) {
+            self.paused_until = Some(Instant::now() + PAUSE);
+        }
+        read.map(|_| ())
+    }
+
+    /// Returns whether all went well: false if a read was in vain.
+    async fn read_to_the_end(&mut self) -> Result<bool, LedgerError> {
         let mut read_before = None;
         loop {
             let tail = self.ledger.tail_progress().await?;
@@ -66,15 +83,24 @@ impl TailReading {
             };
             let is_short = tail.drawn.get() - tail.read.get() < UNREAD_LIMIT_VOTES;
             let is_too_long = self.too_long == Some(tail.watermark);
+            if since.elapsed() < self.still_limit || is_short || is_too_long {
+                return Ok(true);
+            }
             // Behind too many unused ids, a read keeps nothing.
-            let was_in_vain = read_before.is_some_and(|before| tail.read <= before);
-            if since.elapsed() < self.still_limit || is_short || is_too_long || was_in_vain {
-                return Ok(());
+            if read_before.is_some_and(|before| tail.read <= before) {
+                return Ok(false);
             }
             read_before = Some(tail.read);
             match self.ledger.read_on().await {
                 Ok(()) => {}
-                Err(LedgerError::LongTail) => self.too_long = Some(tail.watermark),
+                Err(LedgerError::LongTail) => {
+                    // With too many items nothing is kept. With too many unused ids it may go on in a while.
+                    let tail = self.ledger.tail_progress().await?;
+                    if tail.read == tail.watermark {
+                        self.too_long = Some(tail.watermark);
+                    }
+                    return Ok(false);
+                }
                 Err(error) => return Err(error),
             }
         }

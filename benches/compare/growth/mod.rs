@@ -73,10 +73,10 @@ struct Measured {
     row: Row,
 }
 
-/// The medians at a point, of each of [`SYSTEMS`].
+/// The medians at a point, of each of [`SYSTEMS`]; `None`: none of its runs was verified.
 struct Medians {
     label: String,
-    lines: Vec<Line>,
+    lines: Vec<Option<Line>>,
 }
 
 fn curves() -> [Curve; 4] {
@@ -212,9 +212,9 @@ fn medians(measured: &[Measured], curve: &str, point: &Point) -> Medians {
             .filter(|one| one.curve == curve && one.point == point.label);
         let rows: Vec<&Row> = rows
             .map(|one| &one.row)
-            .filter(|row| row.system == system)
+            .filter(|row| row.system == system && row.fault.is_none())
             .collect();
-        median_row(&rows)
+        (!rows.is_empty()).then(|| median_row(&rows))
     };
     Medians {
         label: point.label.clone(),
@@ -238,6 +238,10 @@ fn table(curves: &[(&str, Vec<Medians>)], stamp: &str) -> String {
         for point in points {
             let _ = write!(text, "| {} |", point.label);
             for line in &point.lines {
+                let Some(line) = line else {
+                    text.push_str(" | | |");
+                    continue;
+                };
                 let cpu = &line.cpu;
                 let _ = write!(
                     text,

@@ -15,7 +15,7 @@ const ABOVE: f64 = 50.0;
 /// Below each panel, for the values of what is varied.
 const BELOW: f64 = 30.0;
 /// Above all panels.
-const TOP: f64 = 90.0;
+const TOP: f64 = 100.0;
 const MARGIN: f64 = 30.0;
 /// The axis, logarithmic, and the same in all panels: µs.
 const LOW: f64 = 10.0;
@@ -33,7 +33,8 @@ pub(super) fn draw(curves: &[(&str, Vec<Medians>)], stamp: &str) -> String {
         r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="11" fill="#222">
 <rect width="{width}" height="{height}" fill="white"/>
 <text x="{LEFT}" y="34" font-size="20">How the cost of a vote grows</text>
-<text x="{LEFT}" y="54">CPU µs a vote of servers, worker, Postgres and Redis, on a logarithmic axis. {}</text>
+<text x="{LEFT}" y="54">CPU µs a vote of servers, worker, Postgres and Redis, on a logarithmic axis</text>
+<text x="{LEFT}" y="68" font-size="9">{}</text>
 "##,
         escape(stamp)
     );
@@ -42,7 +43,7 @@ pub(super) fn draw(curves: &[(&str, Vec<Medians>)], stamp: &str) -> String {
         let title = system.title();
         let _ = writeln!(
             svg,
-            r#"<text x="{x:.0}" y="76" font-size="13" fill="{}">{title}</text>"#,
+            r#"<text x="{x:.0}" y="88" font-size="13" fill="{}">{title}</text>"#,
             colour(system)
         );
         x += 30.0 + 7.5 * title.len() as f64;
@@ -90,26 +91,29 @@ fn draw_panel(svg: &mut String, title: &str, points: &[Medians], (x, y): (f64, f
     }
     for (number, system) in SYSTEMS.into_iter().enumerate() {
         let colour = colour(system);
-        let costs: Vec<f64> = points.iter().map(|point| point.lines[number].cpu.sum()).collect();
+        let cost_at = |(at, point): (usize, &Medians)| {
+            let line = point.lines[number].as_ref()?;
+            Some((at, line.cpu.sum()))
+        };
+        let costs: Vec<(usize, f64)> = points.iter().enumerate().filter_map(cost_at).collect();
         let path: Vec<String> = costs
             .iter()
-            .enumerate()
-            .map(|(at, cost)| format!("{:.1},{:.1}", across(at), up(*cost)))
+            .map(|(at, cost)| format!("{:.1},{:.1}", across(*at), up(*cost)))
             .collect();
         let _ = writeln!(
             svg,
             r#"<polyline points="{}" fill="none" stroke="{colour}" stroke-width="1.6"/>"#,
             path.join(" ")
         );
-        for (at, cost) in costs.iter().enumerate() {
-            let others = points[at].lines.iter().map(|line| line.cpu.sum());
-            let is_highest = others.fold(0.0, f64::max) <= *cost;
+        for (at, cost) in costs {
+            let others = points[at].lines.iter().flatten().map(|line| line.cpu.sum());
+            let is_highest = others.fold(0.0, f64::max) <= cost;
             let _ = writeln!(
                 svg,
                 r#"<circle cx="{:.1}" cy="{:.1}" r="2.5" fill="{colour}"/><text x="{0:.1}" y="{:.1}" font-size="9" text-anchor="middle" fill="{colour}">{cost:.0}</text>"#,
                 across(at),
-                up(*cost),
-                up(*cost) + if is_highest { OVER } else { UNDER },
+                up(cost),
+                up(cost) + if is_highest { OVER } else { UNDER },
             );
         }
     }

@@ -31,6 +31,9 @@ const READ_LIMIT_VOTES: usize = 50_000;
 /// One read answers those who wait, until it has so many items.
 const READ_LIMIT_ITEMS: usize = 10_000;
 
+/// How long a page may take that nobody waits for: then those who wait have their turn.
+const READ_ON_LIMIT: Duration = Duration::from_secs(2);
+
 /// How long a read waits until it is known which ids are decided.
 const DECIDED_LIMIT: Duration = Duration::from_millis(100);
 /// After it did not become known, reads do without for so long.
@@ -183,7 +186,12 @@ impl ExactCounts {
         let row = sqlx::query!(r#"select vote_id, last_value as "drawn!" from watermark, vote_id_seq"#)
             .fetch_one(&self.shared.pool)
             .await?;
-        let read_to = self.shared.reader.lock().await.tail.read_to();
+        let reader = self.shared.reader.lock().await;
+        // Over another connection all of it is read again.
+        let read_to = match reader.connection.is_kept() {
+            true => reader.tail.read_to(),
+            false => 0,
+        };
         Ok(TailProgress {
             watermark: VoteId::new(row.vote_id),
             read: VoteId::new(read_to.max(row.vote_id)),
@@ -199,7 +207,7 @@ impl ExactCounts {
         let now = Instant::now();
         let limits = ReadLimits {
             next_page: now,
-            answer: now + self.shared.answer_limit,
+            answer: now + READ_ON_LIMIT,
         };
         let mut reader = self.shared.reader.lock().await;
         match reader.answer(self.shared.next(), limits, &self.shared.pool).await {

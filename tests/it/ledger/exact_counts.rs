@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use sqlx::{PgPool, Postgres, Transaction};
 use tally::domain::{Count, ItemId};
 use tally::ledger::{LedgerError, Pacing, Role};
-use tally::votes::{TAIL_STILL_LIMIT, TailReading};
+use tally::votes::TailReading;
 use tokio::time::Instant;
 
 use super::{item, vote};
@@ -127,14 +127,13 @@ async fn behind_a_watermark_that_stands_still_a_server_reads_on_by_itself_and_co
         let tail = server.tail_progress().await.expect("an answer");
         tail.drawn.get() - tail.read.get()
     };
-    let mut patient = TailReading::new(server.clone(), TAIL_STILL_LIMIT);
-    let mut at_once = TailReading::new(server.clone(), Duration::ZERO);
+    let mut patient = TailReading::new(server.clone(), Duration::MAX);
+    let mut reading = TailReading::new(server.clone(), Duration::from_millis(50));
     for round in 1..=2 {
         add_votes().await;
         patient.read_on().await.expect("a look");
         assert_eq!(unread().await, VOTES, "a watermark that was just seen may move");
-        at_once.read_on().await.expect("reads");
-        assert_eq!(unread().await, 0);
+        until_read(&mut reading, &unread).await;
         let counts = server.exact_counts(&[x]).await.expect("counts");
         assert_eq!(counts[0].count.net, VOTES * round);
     }
@@ -143,10 +142,51 @@ async fn behind_a_watermark_that_stands_still_a_server_reads_on_by_itself_and_co
     let rolling_up = worker.roll_up_votes(&lease, &safe, VOTES, Pacing::Spread).await;
     rolling_up.expect("a roll-up").expect("votes");
     add_votes().await;
-    at_once.read_on().await.expect("reads");
-    assert_eq!(unread().await, 0);
+    until_read(&mut reading, &unread).await;
     let counts = server.exact_counts(&[x]).await.expect("counts");
     assert_eq!(counts[0].count.net, VOTES * 3);
+}
+
+async fn until_read(reading: &mut TailReading, unread: &impl AsyncFn() -> i64) {
+    eventually("all votes are read", async || {
+        reading.read_on().await.expect("reads");
+        (unread().await == 0).then_some(())
+    })
+    .await;
+}
+
+/// A writer that stalls, with ids that repeats left unused before it and behind it.
+#[tokio::test]
+async fn behind_unused_ids_a_server_reads_what_it_can_and_pauses_and_counts_stay_exact() {
+    const VOTES: i64 = 12_000;
+    let stores = Stores::start().await;
+    let server = server_ledger(&stores.database_url);
+    let x = item(&server).await;
+    let execute = async |statement: String| {
+        sqlx::raw_sql(&statement)
+            .execute(&stores.pool())
+            .await
+            .expect("an answer");
+    };
+    let stalled = begin_vote(&stores, x, 1, 0).await;
+    for _ in 0..3 {
+        execute(format!(
+            "insert into vote (item_id) select {x} from generate_series(1, {VOTES});
+             select setval('vote_id_seq', last_value + 5000) from vote_id_seq"
+        ))
+        .await;
+    }
+    // The end of each call shows that it does not try for ever.
+    let mut reading = TailReading::new(server.clone(), Duration::ZERO);
+    reading.read_on().await.expect("reads");
+    reading.read_on().await.expect("a pause");
+    let counts = server.exact_counts(&[x]).await.expect("counts");
+    assert_eq!(counts[0].count.net, VOTES * 3);
+    stalled.commit().await.expect("a commit");
+    let mut reading = TailReading::new(server.clone(), Duration::ZERO);
+    reading.read_on().await.expect("reads");
+    let counts = server.exact_counts(&[x]).await.expect("counts");
+    assert_eq!(counts[0].count.net, VOTES * 3 + 1);
 }
 
 /// A restored database, for example: its watermark is another one.
