@@ -17,6 +17,10 @@ const TALLY: &str = env!("CARGO_BIN_EXE_tally");
 const SYNC_WORKER: &str = env!("CARGO_BIN_EXE_sync-worker");
 /// How long a server may take to answer.
 const START_LIMIT: Duration = Duration::from_secs(30);
+/// How long the worker may take to enter the first epoch: it looks at all items once, 10 million in some 24 s.
+const ENTER_LIMIT: Duration = Duration::from_secs(120);
+/// What it then logs: the one or the other.
+const ENTERED: [&str; 2] = ["the first epoch of this Redis", "are rebuilt"];
 /// When the worker audits by itself: on a 29th of February. An audit every minute, the default,
 /// would slow some short runs and not others. A workload of its own measures what an audit
 /// costs the voters.
@@ -47,10 +51,23 @@ pub fn this_program(stores: &Stores, database: &Database, variable: &str, value:
     command
 }
 
+/// Waits until the worker has entered the epoch of an empty Redis. Until then it looks at all items, which would be
+/// measured as if votes caused it.
+async fn until_entered(worker: &Program) {
+    let entered = async || {
+        let output = worker.output();
+        ENTERED.iter().any(|line| output.contains(line)).then_some(())
+    };
+    if let Err(error) = until("the worker has entered the epoch", ENTER_LIMIT, entered).await {
+        panic!("{error}: {}", worker.output());
+    }
+}
+
 /// Starts Tally's worker with its default settings; it does not audit.
 pub fn start_worker(stores: &Stores, database: &Database) -> Program {
     let mut command = command_on(stores, database, SYNC_WORKER);
     command.env("TALLY_AUDIT_CRON", AUDIT_CRON);
+    command.env("RUST_LOG", "info");
     Program::start(command, stores.folder(), "worker").expect("it starts")
 }
 
@@ -111,6 +128,9 @@ impl Servers {
             if let Err(error) = until_answers(*address, system).await {
                 panic!("{}: {error}: {}", system.name(), server.output());
             }
+        }
+        if let Some(worker) = &started.worker {
+            until_entered(worker).await;
         }
         started
     }
