@@ -4,7 +4,8 @@ use std::panic;
 
 use anyhow::Context;
 
-use super::{StoreUrls, database_setting, dev, supervisor};
+use super::wiring::{self, StoreUrls};
+use super::{database_setting, dev, supervisor};
 use crate::config::cells::CellCommand;
 use crate::config::{self, Command};
 use crate::domain::Cell;
@@ -30,7 +31,7 @@ async fn dispatch(command: Command) -> anyhow::Result<bool> {
         Command::Poll(command) => operator::poll(command).await,
         Command::Cell(CellCommand::Make(settings)) => {
             let done =
-                super::migrate_as(&settings.database_url, "tally cell make", Some(settings.cell)).await?;
+                wiring::migrate_as(&settings.database_url, "tally cell make", Some(settings.cell)).await?;
             operator::print_next_steps(done.cell);
             Ok(true)
         }
@@ -103,10 +104,10 @@ async fn serve(settings: config::Serve) -> anyhow::Result<()> {
     let metrics = telemetry::init_metrics(&[telemetry::Program::Server])?;
     let stores = StoreUrls::from(&settings.stores);
     if settings.migrate {
-        super::migrate_as(&stores.database_url, "tally serve", settings.which.cell).await?;
+        wiring::migrate_as(&stores.database_url, "tally serve", settings.which.cell).await?;
     }
     let mut options = ServerOptions::from(&settings.server);
-    Box::pin(super::check_for_server(
+    Box::pin(wiring::check_for_server(
         &stores,
         "tally serve",
         settings.which.cell,
@@ -116,9 +117,9 @@ async fn serve(settings: config::Serve) -> anyhow::Result<()> {
     let endpoint = settings.traces.otel_exporter_otlp_endpoint.as_deref();
     let traces = telemetry::Traces::start(endpoint, telemetry::Program::Server)?;
     if let Some(url) = &settings.server.operator_database_url {
-        options.operator = Some(super::operator(url, "tally serve operator")?);
+        options.operator = Some(wiring::operator(url, "tally serve operator")?);
     }
-    let server = super::server(&stores, options, "tally serve", metrics)?;
+    let server = wiring::server(&stores, options, "tally serve", metrics)?;
     // Before the server says that it runs: a reader of that line may stop it at once.
     let stop = shutdown::requested_or_deaf();
     let address = server.address()?;
@@ -164,7 +165,7 @@ async fn doctor(settings: &config::Doctor) -> anyhow::Result<bool> {
 }
 
 async fn migrate(settings: &config::Migrate) -> anyhow::Result<()> {
-    let done = super::migrate_as(&settings.database_url, "tally migrate", settings.which.cell).await?;
+    let done = wiring::migrate_as(&settings.database_url, "tally migrate", settings.which.cell).await?;
     let cell = match done.cell {
         Cell::FIRST => String::new(),
         cell => format!("it is cell {cell}; "),
@@ -181,8 +182,8 @@ async fn migrate(settings: &config::Migrate) -> anyhow::Result<()> {
 
 async fn audit(settings: &config::AuditCommand) -> anyhow::Result<bool> {
     let stores = StoreUrls::from(&settings.stores);
-    let worker = super::worker(&stores, (&settings.audit).into(), "tally audit")?;
-    Box::pin(super::check_for_worker(&worker)).await?;
+    let worker = wiring::worker(&stores, (&settings.audit).into(), "tally audit")?;
+    Box::pin(wiring::check_for_worker(&worker)).await?;
     let repair = if settings.repair { Repair::Yes } else { Repair::No };
     let report = match repair {
         Repair::No => worker.audit(repair).await?,
@@ -204,11 +205,11 @@ pub async fn sync_worker(settings: config::SyncWorker) -> anyhow::Result<bool> {
 
 async fn work(settings: config::SyncWorker) -> anyhow::Result<bool> {
     let stores = StoreUrls::from(&settings.stores);
-    let worker = super::worker(&stores, (&settings.worker).into(), "tally sync-worker")?;
+    let worker = wiring::worker(&stores, (&settings.worker).into(), "tally sync-worker")?;
     let _reporting = tokio::spawn(telemetry::keep_reporting());
     let metrics = telemetry::init_metrics(&[telemetry::Program::Worker])?;
     let _upkeep = telemetry::Upkeep::start(metrics.clone());
-    super::check_for_worker(&worker).await?;
+    wiring::check_for_worker(&worker).await?;
     if let Some(listen) = settings.listen {
         web::serve_worker(listen, worker.clone(), metrics)?;
     }

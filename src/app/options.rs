@@ -1,6 +1,6 @@
 //! Makes each module's options from the settings.
 
-use super::StoreUrls;
+use super::wiring::StoreUrls;
 use crate::config;
 use crate::domain::Cells;
 use crate::live::Seeding;

@@ -11,8 +11,8 @@ use futures_util::future::{join_all, try_join_all};
 use tokio::sync::watch;
 
 use self::stores::DevStores;
-use super::StoreUrls;
 use super::greeting::{self, Greeting};
+use super::wiring::{self, StoreUrls};
 use crate::config::{self, Topology};
 use crate::dev::{PrivateProxy, free_port};
 use crate::domain::{Actor, ItemName, NewPoll, Who};
@@ -78,7 +78,7 @@ async fn serve(
     metrics: metrics_exporter_prometheus::PrometheusHandle,
     stopped: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
-    super::migrate(&stores.database_url, "tally dev migrate").await?;
+    wiring::migrate(&stores.database_url, "tally dev migrate").await?;
     // As in production, the server and the worker have only the permissions that each needs.
     let logins = stores.log_in().await?;
     let urls = |role: Role, database_url: &str| StoreUrls {
@@ -92,14 +92,14 @@ async fn serve(
     );
     add_demo(&logins.server_url).await?;
     let mut options = ServerOptions::from(&settings.server);
-    super::check_for_server(&of_server, "tally dev server", None, options.cells).await?;
+    wiring::check_for_server(&of_server, "tally dev server", None, options.cells).await?;
     if settings.server.open.is_none() && settings.server.listen.ip().is_loopback() {
         options.access.open = Open::ALL;
     }
     let open = options.access.open;
     let operator_url = settings.server.operator_database_url.as_ref();
     let operator_url = operator_url.map_or(logins.operator_url.as_str(), StoreUrl::as_str);
-    let operator = super::operator(operator_url, "tally dev operator")?;
+    let operator = wiring::operator(operator_url, "tally dev operator")?;
     let key = if open == Open::ALL {
         None
     } else {
@@ -121,7 +121,7 @@ async fn serve(
         if is_behind_proxy || number > 0 {
             options.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         }
-        let server = super::server(&of_server, options.clone(), "tally dev server", metrics.clone())?;
+        let server = wiring::server(&of_server, options.clone(), "tally dev server", metrics.clone())?;
         servers.push(server);
     }
     let addresses = servers
@@ -144,7 +144,7 @@ async fn serve(
     let (stop_workers, workers_stopped) = watch::channel(false);
     let mut workers = Vec::new();
     for _ in 0..programs {
-        let worker = super::worker(&of_worker, (&settings.worker).into(), "tally dev worker")?;
+        let worker = wiring::worker(&of_worker, (&settings.worker).into(), "tally dev worker")?;
         let schedule = Schedule::from(&settings.worker);
         let stopped = until(workers_stopped.clone());
         workers.push(tokio::spawn(async move {
