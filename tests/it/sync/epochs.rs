@@ -154,6 +154,16 @@ async fn after_a_loss() -> (Tally, ItemId, ItemId) {
     let (lost, voted) = (tally.item("x").await, tally.item("y").await);
     tally.worker().enter_epoch().await.expect("an epoch");
     tally.add(lost, 1).await;
+    // Before that, a server that finds Redis empty leaves the vote to crashed-writer recovery, which has it rebuilt.
+    eventually("the vote is noted as counted", async || {
+        let noted = "select coalesce(bool_and(counted_vote_id = last_value), false) from writer_connection, vote_id_seq";
+        let is_noted: bool = sqlx::query_scalar(noted)
+            .fetch_one(&tally.pool)
+            .await
+            .expect("an answer");
+        is_noted.then_some(())
+    })
+    .await;
     command(&tally, &["FLUSHALL"]).await;
     (tally, lost, voted)
 }
