@@ -15,7 +15,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub const TAIL_STILL_LIMIT: Duration = Duration::from_secs(10);
 /// How long it pauses after a read that failed or was in vain: a busy Postgres is then left to voters.
 const PAUSE: Duration = Duration::from_secs(10);
-/// So many votes are left to whoever asks for an exact count: some milliseconds.
+/// So many votes are left to whoever asks for an exact count: by calculation some milliseconds.
 const UNREAD_LIMIT_VOTES: i64 = 10_000;
 
 /// Reads on for one server.
