@@ -14,9 +14,9 @@ use crate::config::{
 use crate::counts::{READ_BATCH_LIMIT_ITEMS, READ_QUEUE_LIMIT_READS};
 use crate::domain::{ItemName, VoterId};
 use crate::ledger::{
-    ANSWER_MARGIN, DECIDE_LIMIT, FULLNESS_LIMIT, IDLE_TRANSACTION_LIMIT, ITEM_CACHE_LIMIT_ITEMS,
-    JOB_LEASE_LIFE, NAMES_LIMIT_ITEMS, ROLL_UP_LIMIT_IDS, SERVER_STATEMENT_LIMIT, SUM_REST_LIMIT,
-    WORKER_ALIVE_LIMIT, WORKER_LIMIT_SILENCE, WORKER_STATEMENT_LIMIT, WRITE_REST_LIMIT, WRITER_KEEPALIVE,
+    ANSWER_MARGIN, DECIDE_LIMIT, FULLNESS_LIMIT, IDLE_TRANSACTION_LIMIT, JOB_LEASE_LIFE, KNOWN_LIMIT_ITEMS,
+    NAMES_LIMIT_ITEMS, ROLL_UP_LIMIT_IDS, SERVER_STATEMENT_LIMIT, SUM_REST_LIMIT, WORKER_ALIVE_LIMIT,
+    WORKER_LIMIT_SILENCE, WORKER_STATEMENT_LIMIT, WRITE_REST_LIMIT, WRITER_KEEPALIVE,
 };
 use crate::live::{
     BACK_PRESSURE_LIMIT, CALL_LIMIT_KEYS, LEASE_LIMIT_MS, REPAIR_LIMIT_ITEMS, SUSPECTS_LIMIT_ITEMS,
@@ -91,8 +91,7 @@ const _: () = assert!(QUEUE_LEAST_VOTES >= crate::web::limits::REQUEST_LIMIT_VOT
 // Every thread's share of the queues is at least one request.
 const _: () = assert!(QUEUE_LIMIT_VOTES >= THREADS_LIMIT && READ_QUEUE_LIMIT_READS >= THREADS_LIMIT);
 // A batch with a new item in each vote fits into the cache, as does a batch of reads.
-const _: () =
-    assert!(ITEM_CACHE_LIMIT_ITEMS >= BATCH_LIMIT_VOTES && NAMES_LIMIT_ITEMS >= READ_BATCH_LIMIT_ITEMS);
+const _: () = assert!(KNOWN_LIMIT_ITEMS >= BATCH_LIMIT_VOTES && NAMES_LIMIT_ITEMS >= READ_BATCH_LIMIT_ITEMS);
 // While one batch writer reads exact counts, another one stores.
 const _: () = assert!(BATCH_WRITERS_PER_THREAD >= 2);
 // The histograms cover all batch sizes and all times that a batch may take.

@@ -20,7 +20,7 @@
 //! | `web::access::jwt`: `Believed` | a server | 10,000 tokens | — | the token's expiry; new keys of JWTs |
 //! | `counts`: `CachedList` | a server | 1,000 top lists | — | another run; a newer list; how long one is shown depends on its cost |
 //! | `ledger`: `ItemFacts` | a reader's connection | 50,000 items | 60 s | another run; an edit on this server; the connection's end |
-//! | `ledger`: `ItemKind` | a writer's connection | 100,000 items | 60 s | another run; the connection's end |
+//! | `ledger`: `ItemBlock` | a server's writers | 16,384 blocks of 1,024 items | 60 s | another run; a writer's new connection |
 //!
 //! What else outlives a request, and is about items or polls:
 //!
@@ -43,7 +43,7 @@ use std::time::Duration;
 
 pub use ends::Ends;
 pub use own::OwnCache;
-pub use shared::{Asked, Cache};
+pub use shared::{Asked, Cache, Look};
 
 /// What a cache holds, and what ends an entry.
 pub trait Remembers: 'static {

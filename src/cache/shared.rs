@@ -43,6 +43,35 @@ pub struct Asked {
     ended: u64,
 }
 
+/// A look at a cache that does not change meanwhile.
+pub struct Look<'c, R: Remembers> {
+    /// `None`: all entries have ended.
+    state: Option<&'c State<R>>,
+    limit_age: Option<Duration>,
+    now: Instant,
+}
+
+impl<'c, R: Remembers> Look<'c, R> {
+    /// The value that is remembered for this key.
+    pub fn get<Q>(&self, key: &Q) -> Option<&'c R::Value>
+    where
+        Q: Hash + Equivalent<R::Key> + ?Sized,
+    {
+        self.entry(key).map(|(value, _)| value)
+    }
+
+    /// A value, and its age.
+    fn entry<Q>(&self, key: &Q) -> Option<(&'c R::Value, Duration)>
+    where
+        Q: Hash + Equivalent<R::Key> + ?Sized,
+    {
+        let entry = self.state?.entries.get(key)?;
+        let age = self.now.saturating_duration_since(entry.asked_at);
+        let is_over = self.limit_age.is_some_and(|limit| age >= limit) || R::is_over(&entry.value);
+        (!is_over).then_some((&entry.value, age))
+    }
+}
+
 struct Weights<R>(PhantomData<fn() -> R>);
 
 impl<R: Remembers> Weighter<R::Key, Entry<R::Value>> for Weights<R> {
@@ -101,14 +130,17 @@ impl<R: Remembers> Cache<R> {
     where
         Q: Hash + Equivalent<R::Key> + ?Sized,
     {
+        self.reading(|look| look.entry(key).map(|(value, age)| see(value, age)))
+    }
+
+    /// Looks at many keys under one lock.
+    pub fn reading<Seen>(&self, see: impl FnOnce(&Look<'_, R>) -> Seen) -> Seen {
         let state = self.read();
-        if state.ended != self.ends.count() {
-            return None;
-        }
-        let entry = state.entries.get(key)?;
-        let age = entry.asked_at.elapsed();
-        let is_over = self.limit_age.is_some_and(|limit| age >= limit) || R::is_over(&entry.value);
-        (!is_over).then(|| see(&entry.value, age))
+        see(&Look {
+            state: (state.ended == self.ends.count()).then_some(&*state),
+            limit_age: self.limit_age,
+            now: Instant::now(),
+        })
     }
 
     /// Call this before asking a question whose answer will be remembered.

@@ -109,6 +109,9 @@ impl BatchWriter {
                 }
             }
             self.writer.end_batch();
+            if let Err(error) = self.writer.read_ahead().await {
+                tracing::debug!(%error, "items were not read ahead");
+            }
         }
     }
 

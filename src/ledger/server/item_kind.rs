@@ -1,13 +1,6 @@
 //! How the votes on an item are stored.
 
-use std::time::Duration;
-
-use super::item_reader::ITEM_CACHE_LIMIT;
-use crate::cache::Remembers;
 use crate::domain::{NewVote, Refusal, Value, VoteOutcome};
-
-/// The most items in the cache of a batch writer's connection: about a megabyte.
-pub(crate) const ITEM_CACHE_LIMIT_ITEMS: usize = 100_000;
 
 /// How the votes on an item are stored. It never changes (migrations/0001_items.sql).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,15 +22,4 @@ impl ItemKind {
             Self::Plain | Self::UpOnly => None,
         }
     }
-}
-
-/// By the item's id. Items are never deleted (migrations/0001_items.sql forbids it), so an item
-/// that was read once exists as long as this is the same database. The end of the connection ends
-/// all entries: after a failover or a restart of Postgres, another database may answer. A connection
-/// also ends when any other one has reached another run of Postgres.
-impl Remembers for ItemKind {
-    type Key = i64;
-    type Value = Self;
-    const LIMIT: usize = ITEM_CACHE_LIMIT_ITEMS;
-    const LIMIT_AGE: Option<Duration> = Some(ITEM_CACHE_LIMIT);
 }

@@ -3,7 +3,7 @@
 //! - `vote_writer`: a writer's connection, and what holds for each batch.
 //! - `plain_votes`, `decisions`, `voiding_chunks`, `voter_chunks`, `importing`: the batches that it stores.
 //! - `chunk_deltas`: what the last three add to each item.
-//! - `item_kind`: which of these ways an item's votes take.
+//! - `item_kind`: which of these ways an item's votes take; `known_items`: of which items that is known.
 //! - `writer_progress`: how far the votes are counted.
 //! - `storing`: whether Postgres stores votes.
 //! - `looks`: one look at Postgres for all who ask at once.
@@ -33,6 +33,7 @@ mod item_reader;
 mod item_rows;
 mod items;
 mod keys;
+mod known_items;
 mod looks;
 mod open_items;
 mod plain_votes;
@@ -55,10 +56,10 @@ pub(crate) use full_items::FULLNESS_LIMIT;
 pub use full_items::Fullness;
 pub use held_votes::HeldVote;
 pub use importing::{ImportChunk, ImportOutcome};
-pub(crate) use item_kind::ITEM_CACHE_LIMIT_ITEMS;
 pub(crate) use item_reader::NAMES_LIMIT_ITEMS;
 pub use item_reader::{ItemFacts, ItemReader};
 pub use items::Listing;
+pub(crate) use known_items::{KNOWN_LIMIT_ITEMS, READ_AHEAD_LIMIT};
 pub use open_items::SetOpen;
 pub use plain_votes::InsertedBatch;
 pub use receipts::Receipt;
@@ -73,6 +74,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use acknowledged::Acknowledged;
+use known_items::KnownItems;
 use looks::Looks;
 use writer_progress::Writers;
 
@@ -121,6 +123,8 @@ pub struct ServerLedger {
     runs: Runs,
     /// Shared by its clones.
     acknowledged: Acknowledged,
+    /// Shared by its clones.
+    items: KnownItems,
     /// What the last trial found. Shared by its clones.
     trials: Looks<bool>,
     /// What the last look at the state of Postgres found. Shared by its clones.
@@ -148,6 +152,7 @@ impl ServerLedger {
             probes,
             writers: Writers::default(),
             edits: Arc::default(),
+            items: KnownItems::new(runs.ends()),
             runs,
             acknowledged: Acknowledged::default(),
             trials: Looks::default(),
@@ -237,6 +242,7 @@ impl ServerLedger {
             self.writers.clone(),
             self.runs.clone(),
             self.acknowledged.clone(),
+            self.items.clone(),
             self.exact.clone(),
         )
     }

@@ -6,7 +6,9 @@ use sqlx::postgres::PgConnection;
 use tokio::time::timeout;
 
 use super::item_kind::ItemKind;
+use super::known_items::by_kind;
 use super::vote_writer::{InsertError, ReadyWriter, VoteWriter, WriterConnection};
+use crate::cache::Asked;
 use crate::domain::{
     AddressHash, ApiKeyId, NewVote, StoredVote, TransactionId, VoteId, VoteOutcome, VoteSource, VoterId,
 };
@@ -161,7 +163,9 @@ async fn insert(
     votes: &[NewVote],
     sources: &[VoteSource],
 ) -> Result<Batch, sqlx::Error> {
-    let kinds = writer.items.of(votes.iter().map(|vote| vote.item_id.get()));
+    let kinds = writer
+        .items
+        .kinds(writer.run(), votes.iter().map(|vote| vote.item_id.get()));
     let refused = |at: usize| kinds[at].and_then(|kind| kind.refusal(&votes[at]));
     // Mostly none is refused.
     let Some(first) = (0..votes.len()).find(|at| refused(*at).is_some()) else {
@@ -194,7 +198,7 @@ async fn insert(
 }
 
 /// The items of these votes that are not cached, sorted, each once.
-fn unknown_among(votes: &[NewVote], kinds: &[Option<&ItemKind>]) -> Vec<i64> {
+fn unknown_among(votes: &[NewVote], kinds: &[Option<ItemKind>]) -> Vec<i64> {
     let missing = votes.iter().zip(kinds).filter(|(_, kind)| kind.is_none());
     let mut unknown: Vec<i64> = missing.map(|(vote, _)| vote.item_id.get()).collect();
     unknown.sort_unstable();
@@ -208,12 +212,13 @@ async fn insert_sent(
     sources: &[VoteSource],
     unknown: &[i64],
 ) -> Result<Batch, sqlx::Error> {
+    let asked = writer.items.asking();
     let first = sources.first().copied().unwrap_or_default();
     let is_of_one = first.address.is_none() && sources.iter().all(|one| *one == first);
     if is_of_one && votes.iter().all(|vote| vote.voter_id.is_none()) {
-        insert_anonymous(writer, votes, first.api_key, unknown).await
+        insert_anonymous(writer, votes, first.api_key, unknown, asked).await
     } else {
-        insert_any(writer, votes, sources, unknown).await
+        insert_any(writer, votes, sources, unknown, asked).await
     }
 }
 
@@ -223,6 +228,7 @@ async fn insert_anonymous(
     votes: &[NewVote],
     api_key: Option<ApiKeyId>,
     unknown: &[i64],
+    asked: Asked,
 ) -> Result<Batch, sqlx::Error> {
     let (item_ids, values): (Vec<i64>, Vec<i16>) = votes
         .iter()
@@ -237,10 +243,8 @@ async fn insert_anonymous(
     )
     .fetch_one(&mut writer.connection)
     .await?;
-    let looked_up = LookedUp::new(unknown, batch.plain, batch.up_only, batch.ruled);
-    writer
-        .items
-        .add(looked_up.found.iter().map(|(id, kind)| (*id, *kind)));
+    let looked_up = LookedUp::new(unknown, by_kind(batch.plain, batch.up_only, batch.ruled));
+    looked_up.note(writer, asked);
     Ok(Batch {
         transaction: TransactionId(batch.xid),
         created_at: batch.created_at,
@@ -291,21 +295,17 @@ struct LookedUp<'a> {
 }
 
 impl<'a> LookedUp<'a> {
-    /// A kind without items comes as null.
-    fn new(
-        unknown: &'a [i64],
-        plain: Option<Vec<i64>>,
-        up_only: Option<Vec<i64>>,
-        ruled: Option<Vec<i64>>,
-    ) -> Self {
-        let of = |ids: Option<Vec<i64>>, kind| ids.unwrap_or_default().into_iter().map(move |id| (id, kind));
-        let found = of(plain, ItemKind::Plain)
-            .chain(of(up_only, ItemKind::UpOnly))
-            .chain(of(ruled, ItemKind::Ruled));
+    fn new(unknown: &'a [i64], found: impl Iterator<Item = (i64, ItemKind)>) -> Self {
         Self {
             unknown,
             found: found.collect(),
         }
+    }
+
+    /// Lets all writers know what was found, for which Postgres was asked then.
+    fn note(&self, writer: &mut WriterConnection, asked: Asked) {
+        let found = self.found.iter().map(|(id, kind)| (*id, *kind));
+        writer.block_to_read = writer.items.add(writer.run(), asked, found);
     }
 
     /// Why a vote was not stored, if its item was looked up and is the reason.
@@ -329,6 +329,7 @@ async fn insert_any(
     votes: &[NewVote],
     sources: &[VoteSource],
     unknown: &[i64],
+    asked: Asked,
 ) -> Result<Batch, sqlx::Error> {
     let (addresses, api_keys) = (addresses_of(sources), api_keys_of(sources));
     let (item_ids, voter_ids): (Vec<i64>, Vec<Option<&str>>) = votes.iter().map(item_and_voter).unzip();
@@ -344,10 +345,8 @@ async fn insert_any(
     )
     .fetch_one(&mut writer.connection)
     .await?;
-    let looked_up = LookedUp::new(unknown, batch.plain, batch.up_only, batch.ruled);
-    writer
-        .items
-        .add(looked_up.found.iter().map(|(id, kind)| (*id, *kind)));
+    let looked_up = LookedUp::new(unknown, by_kind(batch.plain, batch.up_only, batch.ruled));
+    looked_up.note(writer, asked);
     let all_inserted = batch.inserted.len() == votes.len();
     let inserted: HashSet<i64> = if all_inserted {
         HashSet::new()

@@ -8,9 +8,8 @@ use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout};
 
 use super::acknowledged::Acknowledged;
-use super::item_kind::ItemKind;
+use super::known_items::KnownItems;
 use super::writer_progress::{Batches, WriterName, Writers};
-use crate::cache::OwnCache;
 use crate::domain::{ExactCount, ItemId, PostgresRun, VoteId};
 use crate::ledger::connect::{ANSWER_MARGIN, CHECK_LIMIT, Database};
 use crate::ledger::error::is_certain;
@@ -73,6 +72,7 @@ pub struct VoteWriter {
     batches: Batches,
     runs: Runs,
     acknowledged: Acknowledged,
+    items: KnownItems,
     kept: Option<WriterConnection>,
     /// The name of a connection that was taken, and not kept again. Before there is another one, it may
     /// have to be ended.
@@ -85,10 +85,13 @@ pub struct ReadyWriter<'w> {
     pub(super) connection: WriterConnection,
 }
 
-/// A batch writer's connection, and the items that were read over it.
+/// A batch writer's connection.
 pub(super) struct WriterConnection {
     pub connection: PgConnection,
-    pub items: OwnCache<ItemKind>,
+    /// What all writers of the server know of items.
+    pub items: KnownItems,
+    /// The block of items to read after this batch.
+    pub block_to_read: Option<i64>,
     name: WriterName,
     used_at: Instant,
     /// [`Writers::failures`] when it was known to be open.
@@ -116,6 +119,7 @@ impl VoteWriter {
         writers: Writers,
         runs: Runs,
         acknowledged: Acknowledged,
+        items: KnownItems,
         exact: ExactCounts,
     ) -> Self {
         Self {
@@ -127,6 +131,7 @@ impl VoteWriter {
             writers,
             runs,
             acknowledged,
+            items,
             kept: None,
             lent: None,
         }
@@ -275,6 +280,11 @@ impl VoteWriter {
         });
     }
 
+    /// The block of items that is to be read now, over the kept connection.
+    pub(super) fn block_to_read(&mut self) -> Option<i64> {
+        self.kept.as_mut().and_then(|kept| kept.block_to_read.take())
+    }
+
     /// The run of Postgres that the kept connection reaches.
     pub fn kept_run(&self) -> Option<PostgresRun> {
         self.kept.as_ref().map(|kept| kept.run)
@@ -327,15 +337,25 @@ impl VoteWriter {
         self.lent = Some(name.clone());
         let run = PostgresRun::new(announce(&mut connection, &name).await?);
         let changes = self.runs.note(run);
+        // In case that another database answers from now on.
+        self.items.forget();
         Ok(WriterConnection {
             connection,
             run,
             changes,
-            items: OwnCache::default(),
+            items: self.items.clone(),
+            block_to_read: None,
             name: self.writers.connected(name),
             used_at: Instant::now(),
             failures,
         })
+    }
+}
+
+impl WriterConnection {
+    /// The run of Postgres that it reaches.
+    pub fn run(&self) -> PostgresRun {
+        self.run
     }
 }
 

@@ -1,6 +1,8 @@
 //! Batches of votes: what is stored, reported, refused, and remembered.
 
+use sqlx::PgPool;
 use tally::domain::{ItemId, NewVote, Value, VoteOutcome, VoteRequest};
+use tally::ledger::VoteWriter;
 
 use super::{item, vote, words};
 use crate::helpers::stores::{Stores, pass_next_vote_id};
@@ -266,6 +268,83 @@ async fn a_batch_with_one_id_not_beyond_the_watermark_is_not_stored() {
     }
 }
 
+/// Removes all items by hand. Only who knows them from before still stores votes on them.
+async fn remove_items(pool: &PgPool) {
+    sqlx::raw_sql(
+        "alter table item disable trigger item_is_permanent; delete from item;
+         alter table item enable trigger item_is_permanent",
+    )
+    .execute(pool)
+    .await
+    .expect("no item");
+}
+
+#[tokio::test]
+async fn an_item_that_one_writer_looked_up_is_known_to_the_servers_other_writers_and_to_no_other_server() {
+    let stores = Stores::start().await;
+    let server = server_ledger(&stores.database_url);
+    let (x, y) = (item(&server).await, item(&server).await);
+    let (mut first, mut second) = (server.writer(), server.writer());
+    let mut elsewhere = server_ledger(&stores.database_url).writer();
+    for writer in [&mut first, &mut second, &mut elsewhere] {
+        writer.insert(&[vote(y, None)], &[]).await.expect("an insert");
+    }
+    first.insert(&[vote(x, None)], &[]).await.expect("an insert");
+    remove_items(&stores.pool()).await;
+    for (writer, expected) in [(&mut second, "accepted"), (&mut elsewhere, "unknown")] {
+        let inserted = writer.insert(&[vote(x, None)], &[]).await.expect("an insert");
+        assert_eq!(words(&inserted.outcomes), [expected]);
+    }
+}
+
+/// Reading ahead is what keeps looks at single items few where votes come to a million of them.
+#[tokio::test]
+async fn items_are_read_ahead_once_enough_of_their_neighbours_were_looked_up() {
+    const LOOKS: i64 = 32;
+    let stores = Stores::start().await;
+    let pool = stores.pool();
+    sqlx::raw_sql(
+        "insert into rule (closes_at) values (null);
+         insert into item (name, takes_down_votes, rule_id)
+         select n, n <> 100, case when n = 101 then 1 end from generate_series(1, 1100) as n",
+    )
+    .execute(&pool)
+    .await
+    .expect("items");
+    let server = server_ledger(&stores.database_url);
+    let mut writer = server.writer();
+    let down = |id: i64| NewVote {
+        value: Value::DOWN,
+        ..vote(ItemId::new(id).expect("positive"), None)
+    };
+    let look = async |writer: &mut VoteWriter, items: std::ops::Range<i64>| {
+        let votes: Vec<NewVote> = items.map(down).collect();
+        writer.insert(&votes, &[]).await.expect("an insert");
+        writer.read_ahead().await.expect("a read");
+    };
+    let asked = [down(99), down(100), down(101), down(1030)];
+    look(&mut writer, 1..LOOKS).await;
+    remove_items(&pool).await;
+    let early = writer.insert(&asked, &[]).await.expect("an insert");
+    assert_eq!(words(&early.outcomes), ["unknown"; 4]);
+    // As they were.
+    sqlx::raw_sql(
+        "insert into item (id, name, takes_down_votes, rule_id) overriding system value
+         select n, n, n <> 100, case when n = 101 then 1 end from generate_series(1, 1100) as n",
+    )
+    .execute(&pool)
+    .await
+    .expect("items");
+    look(&mut writer, LOOKS..LOOKS + 1).await;
+    remove_items(&pool).await;
+    let late = writer.insert(&asked, &[]).await.expect("an insert");
+    assert_eq!(
+        words(&late.outcomes),
+        ["accepted", "refused", "needs a decision", "unknown"],
+        "the last one is of another block"
+    );
+}
+
 /// After a failover or a restore, an item may be missing in the database.
 #[tokio::test]
 async fn the_item_cache_ends_with_the_connection() {
@@ -276,13 +355,7 @@ async fn the_item_cache_ends_with_the_connection() {
     let mut writer = server.writer();
     writer.insert(&[vote(x, None)], &[]).await.expect("an insert");
     let pool = stores.pool();
-    sqlx::raw_sql(
-        "alter table item disable trigger item_is_permanent; delete from item;
-         alter table item enable trigger item_is_permanent",
-    )
-    .execute(&pool)
-    .await
-    .expect("no item");
+    remove_items(&pool).await;
     sqlx::raw_sql(
         "select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'tally writer %'",
     )
