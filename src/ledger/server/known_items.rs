@@ -28,7 +28,7 @@ const BLOCKS_LIMIT: usize = 16_384;
 /// fifty looks, so this costs at most about twice what looks alone would.
 const READ_AFTER_LOOKS: u32 = 32;
 /// How long the read of a block may take.
-pub(crate) const READ_AHEAD_LIMIT: Duration = Duration::from_millis(500);
+const READ_AHEAD_LIMIT: Duration = Duration::from_millis(500);
 
 const BITS: usize = 2;
 const ITEMS_IN_WORD: usize = u64::BITS as usize / BITS;

@@ -59,7 +59,7 @@ pub use importing::{ImportChunk, ImportOutcome};
 pub(crate) use item_reader::NAMES_LIMIT_ITEMS;
 pub use item_reader::{ItemFacts, ItemReader};
 pub use items::Listing;
-pub(crate) use known_items::{KNOWN_LIMIT_ITEMS, READ_AHEAD_LIMIT};
+pub(crate) use known_items::KNOWN_LIMIT_ITEMS;
 pub use open_items::SetOpen;
 pub use plain_votes::InsertedBatch;
 pub use receipts::Receipt;
@@ -235,16 +235,7 @@ impl ServerLedger {
         let options = self.database.options.clone();
         let options = options.options(KEPT_PLANS).options(WRITER_KEEPALIVE);
         let session = self.database.session.with(&KEPT_PLANS).with(&WRITER_KEEPALIVE);
-        VoteWriter::new(
-            options,
-            session,
-            &self.database,
-            self.writers.clone(),
-            self.runs.clone(),
-            self.acknowledged.clone(),
-            self.items.clone(),
-            self.exact.clone(),
-        )
+        VoteWriter::new(self, options, session)
     }
 
     /// Checks that this database is fit for Tally.

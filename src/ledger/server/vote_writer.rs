@@ -7,11 +7,12 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout};
 
+use super::ServerLedger;
 use super::acknowledged::Acknowledged;
 use super::known_items::KnownItems;
 use super::writer_progress::{Batches, WriterName, Writers};
 use crate::domain::{ExactCount, ItemId, PostgresRun, VoteId};
-use crate::ledger::connect::{ANSWER_MARGIN, CHECK_LIMIT, Database};
+use crate::ledger::connect::{ANSWER_MARGIN, CHECK_LIMIT};
 use crate::ledger::error::is_certain;
 use crate::ledger::exact_counts::ExactCounts;
 use crate::ledger::lost_waits::end_connections;
@@ -112,26 +113,18 @@ impl std::fmt::Debug for VoteWriter {
 }
 
 impl VoteWriter {
-    pub(super) fn new(
-        options: PgConnectOptions,
-        session: SessionSetup,
-        database: &Database,
-        writers: Writers,
-        runs: Runs,
-        acknowledged: Acknowledged,
-        items: KnownItems,
-        exact: ExactCounts,
-    ) -> Self {
+    /// A writer of this ledger, which makes its connections with these options.
+    pub(super) fn new(ledger: &ServerLedger, options: PgConnectOptions, session: SessionSetup) -> Self {
         Self {
             options,
-            exact,
+            exact: ledger.exact.clone(),
             session,
-            answer_limit: database.statement_limit + ANSWER_MARGIN,
-            batches: writers.add(),
-            writers,
-            runs,
-            acknowledged,
-            items,
+            answer_limit: ledger.database.statement_limit + ANSWER_MARGIN,
+            batches: ledger.writers.add(),
+            writers: ledger.writers.clone(),
+            runs: ledger.runs.clone(),
+            acknowledged: ledger.acknowledged.clone(),
+            items: ledger.items.clone(),
             kept: None,
             lent: None,
         }
