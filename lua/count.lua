@@ -5,7 +5,7 @@
 -- the last     <prefix>cold: a token, set to the nonce if an item is cold
 -- ARGV[1]      xid: the id of the batch's transaction, committed; decimal
 -- ARGV[2]      nonce: makes a fresh lease unique; the token of a rebuild request
--- ARGV[3]      lease_limit_ms: a lease that is older is replaced
+-- ARGV[3]      lease_limit_ms: a lease that is older is replaced; with a ! behind it, all items are warm
 -- ARGV[3 + k]  delta of KEYS[1 + k]: the sum of the batch's rows on this item, a whole number;
 --              or delta,downs, if its down-votes change too. A delta of 0 only reads a count,
 --              but leases a missing one. With a ! behind it, the item is warm: a missing count is
@@ -23,7 +23,10 @@
 -- Behind lease_limit_ms, ARGV then has for each bucket: how many items, their counters, the index, the
 -- token, the deltas. The reply has for each bucket, in order, what is above; or, if the node does not
 -- have all keys that it needs, its error: no vote of that bucket was counted, and at most leases were taken.
-local xid, nonce, lease_limit_ms = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
+local xid, nonce = tonumber(ARGV[1]), ARGV[2]
+local lease_limit_text, all_warm = string.match(ARGV[3], '^(%d+)(!?)$')
+local lease_limit_ms = tonumber(lease_limit_text)
+all_warm = all_warm == '!'
 
 -- Returns whether the visibility snapshot has seen this batch; nil if nobody can say. A
 -- snapshot has one of three forms:
@@ -80,10 +83,10 @@ local function count_items(try, held, names, before, items, index, cold, deltas_
     local given, delta_downs = ARGV[deltas_before + k], 0
     -- Most are 1.
     local delta = given == '1' and 1 or tonumber(given)
-    local changes, is_warm = delta ~= 0, delta == 0
+    local changes, is_warm = delta ~= 0, all_warm or delta == 0
     if not delta then
       local net, downs_changed, warm = string.match(given, '^(-?%d+),?(-?%d*)(!?)$')
-      delta, delta_downs, is_warm = tonumber(net), tonumber(downs_changed) or 0, warm == '!'
+      delta, delta_downs, is_warm = tonumber(net), tonumber(downs_changed) or 0, all_warm or warm == '!'
       changes = delta ~= 0 or delta_downs ~= 0
     end
     local is_live = count and seeded > 0

@@ -1,7 +1,7 @@
 //! Makes each module's options from the settings.
 
 use super::wiring::StoreUrls;
-use crate::config;
+use crate::config::{self, Seed};
 use crate::domain::Cells;
 use crate::live::Seeding;
 use crate::replay::{Columns, PollOptions, ReplayOptions, Values};
@@ -28,9 +28,10 @@ impl From<&config::Server> for ServerOptions {
             clients: settings.into(),
             access: settings.into(),
             voting: settings.into(),
-            seeding: match settings.seed_all {
-                true => Seeding::All,
-                false => Seeding::Warm,
+            seeding: match settings.seed {
+                Seed::Warm => Seeding::Warm,
+                Seed::Few => Seeding::WarmOrFew,
+                Seed::All => Seeding::All,
             },
             // It takes a connection, which the caller describes.
             operator: None,

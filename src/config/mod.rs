@@ -32,7 +32,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use help::{completions, write_manual};
 pub use read::{Settings, read, unknown_variables};
-pub use server::{AddressSettings, Jwt, Server};
+pub use server::{AddressSettings, Jwt, Seed, Server};
 pub use show::effective;
 pub use values::{
     Cron, DURATION_LIMIT, PAGE_LIMIT, REPLAY_LIMIT_COLUMNS, REPLAY_LIMIT_CONNECTIONS,

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::values::{cells, claim, duration, hsts, login_url, path, served};
 use crate::domain::{AddressKeys, Throttles};
@@ -13,6 +13,17 @@ use crate::web::access::{
     CreateItems, FrameOrigins, HOPS_LIMIT, JwtSecrets, Networks, Open, Origins, ProxyHeader, VoterCookies,
 };
 use crate::web::limits::{CONNECTIONS_LIMIT, STREAMS_LIMIT, STREAMS_LIMIT_BY_ADDRESS};
+
+/// Which votes make a live count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Seed {
+    /// On items that were voted on or read a second or two ago.
+    Warm,
+    /// These, and as long as few are made also on any other.
+    Few,
+    /// On every item.
+    All,
+}
 
 /// Settings of the server.
 #[derive(Args, Clone, Debug)]
@@ -70,9 +81,15 @@ pub struct Server {
     #[arg(long, env = "TALLY_KEY_CELLS", default_value_t = 1, value_parser = cells, value_name = "CELLS")]
     pub key_cells: u16,
 
-    /// Make a live count with the first vote on an item; by default, with the second within about a second
-    #[arg(long, env = "TALLY_SEED_ALL", value_parser = clap::builder::BoolishValueParser::new())]
-    pub seed_all: bool,
+    /// Which votes make a live count
+    #[arg(
+        long,
+        env = "TALLY_SEED",
+        value_enum,
+        default_value = "few",
+        value_name = "VOTES"
+    )]
+    pub seed: Seed,
 
     /// What anyone may do without a credential: anonymous (vote without a voter), voters (vote as any voter,
     /// and see what a voter holds), visitors (become a new voter, with a cookie), admin (create and edit

@@ -429,7 +429,7 @@ mod tests {
             vote(4, Value::DOWN),
         ];
         let unknown = [2, 3, 4];
-        let looked_up = LookedUp::new(&unknown, Some(vec![4]), Some(vec![2]), None);
+        let looked_up = LookedUp::new(&unknown, by_kind(Some(vec![4]), Some(vec![2]), None));
         let outcomes = in_order(&votes, &looked_up, vec![8, 7]).expect("as many ids as votes");
         assert_eq!(outcomes[0], Some(accepted(7, 1)));
         assert!(matches!(outcomes[1], Some(VoteOutcome::Refused(_))));

@@ -185,11 +185,16 @@ impl LiveCounts {
             &groups,
             |one| one.item_id,
             |command| {
-                command.arg(transaction.0).arg(&nonce).arg(LEASE_LIMIT_MS);
+                command.arg(transaction.0).arg(&nonce);
+                if warm.is_all() {
+                    command.arg(format!("{LEASE_LIMIT_MS}!"));
+                } else {
+                    command.arg(LEASE_LIMIT_MS);
+                }
             },
             |command, one| {
                 let Count { net, downs } = one.delta;
-                match (downs, warm.contains(one.item_id)) {
+                match (downs, !warm.is_all() && warm.contains(one.item_id)) {
                     (0, false) => command.arg(net),
                     (downs, false) => command.arg(format!("{net},{downs}")),
                     (downs, true) => command.arg(format!("{net},{downs}!")),
@@ -207,11 +212,16 @@ impl LiveCounts {
             }
         }
         let counted = self.replies(&groups, counted, || CountReply::Unavailable)?;
+        let now = Instant::now();
         let replies = deltas.iter().zip(&counted);
         let cold = replies.filter(|(_, reply)| **reply == CountReply::Cold);
         self.state
             .warm_items
-            .note(cold.map(|(delta, _)| delta.item_id), Instant::now());
+            .note(cold.map(|(delta, _)| delta.item_id), now);
+        let leased = counted
+            .iter()
+            .filter(|reply| matches!(reply, CountReply::Miss { .. }));
+        self.state.warm_items.note_seeds(leased.count(), now);
         Ok(counted)
     }
 

@@ -4,7 +4,7 @@
 //! - `calls`: how its calls get there, over a connection for each thread.
 //! - `breaker`: the circuit breaker, which all threads share.
 //! - `suspects`: the items whose live count may be wrong.
-//! - `warm_items`: which votes make a live count.
+//! - `warm_items`: which votes make a live count; `seed_allowance`: how many may on any item.
 //! - `throttles`: places in the windows of throttles.
 //! - `place`: whether workers have entered this Redis.
 //! - `seen_place`: what looks at that have found.
@@ -16,6 +16,7 @@ mod calls;
 mod live_counts;
 mod place;
 mod repair_suspects;
+mod seed_allowance;
 mod seen_place;
 mod state;
 mod suspects;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::seed_allowance::SeedAllowance;
 use crate::domain::ItemId;
 
 /// How long an item stays warm, at least; twice as long at most. A live count is worth its seed, its saves
@@ -21,6 +22,8 @@ const WARM_LIMIT_ITEMS: usize = 100_000;
 pub enum Seeding {
     /// Those on warm items.
     Warm,
+    /// Those on warm items, and as long as few are made all others too.
+    WarmOrFew,
     /// All.
     All,
 }
@@ -29,6 +32,8 @@ pub enum Seeding {
 #[derive(Debug)]
 pub(super) struct WarmItems {
     seeding: Seeding,
+    /// Of [`Seeding::WarmOrFew`].
+    allowance: SeedAllowance,
     used: Mutex<Used>,
 }
 
@@ -47,6 +52,10 @@ pub(super) enum Warm {
 }
 
 impl Warm {
+    pub fn is_all(&self) -> bool {
+        matches!(self, Self::All)
+    }
+
     pub fn contains(&self, item: ItemId) -> bool {
         match self {
             Self::All => true,
@@ -64,13 +73,19 @@ impl WarmItems {
         };
         Self {
             seeding,
+            allowance: SeedAllowance::new(used.since),
             used: Mutex::new(used),
         }
     }
 
     /// Which of these items are warm.
     pub fn among(&self, items: impl Iterator<Item = ItemId>, now: Instant) -> Warm {
-        if self.seeding == Seeding::All {
+        let is_all = match self.seeding {
+            Seeding::All => true,
+            Seeding::WarmOrFew => self.allowance.has_some(now),
+            Seeding::Warm => false,
+        };
+        if is_all {
             return Warm::All;
         }
         let used = self.used(now);
@@ -79,6 +94,11 @@ impl WarmItems {
         }
         let is_warm = |item: &ItemId| used.latest.contains(item) || used.before.contains(item);
         Warm::These(items.filter(is_warm).collect())
+    }
+
+    /// Notes that votes have so many live counts seeded.
+    pub fn note_seeds(&self, seeds: usize, now: Instant) {
+        self.allowance.spend(seeds, now);
     }
 
     /// Notes that these items were used without a live count. Returns those that were warm already.
@@ -148,6 +168,23 @@ mod tests {
         warm.note(items(1..=1), now);
         now += WARM_LEAST * 5;
         assert!(!is_warm(&warm, 1, now));
+    }
+
+    #[test]
+    fn all_items_are_as_good_as_warm_until_more_than_a_few_live_counts_were_seeded() {
+        let now = Instant::now();
+        for (seeding, before, after) in [
+            (Seeding::Warm, false, false),
+            (Seeding::WarmOrFew, true, false),
+            (Seeding::All, true, true),
+        ] {
+            let warm = WarmItems::new(seeding);
+            assert_eq!(is_warm(&warm, 1, now), before, "{seeding:?}");
+            warm.note_seeds(usize::MAX, now);
+            assert_eq!(is_warm(&warm, 1, now), after, "{seeding:?}");
+            warm.note(items(1..=1), now);
+            assert!(is_warm(&warm, 1, now), "{seeding:?}");
+        }
     }
 
     #[test]

@@ -43,7 +43,7 @@ impl CellOfPrograms {
             ("TALLY_KEY_CELLS", "2"),
             ("TALLY_OPEN", "admin,anonymous,voters,report"),
             ("TALLY_PROXIES", "127.0.0.1"),
-            ("TALLY_SEED_ALL", "true"),
+            ("TALLY_SEED", "all"),
             // oEmbed answers where pages may be framed.
             ("TALLY_FRAME_ORIGINS", "https://cms.example.org"),
         ];

@@ -29,7 +29,7 @@ async fn audit(stores: &Stores, arguments: &[&str]) -> (Option<i32>, String) {
 async fn once_flushes_and_audits_and_exits_with_0_only_when_nothing_was_wrong() {
     let stores = Stores::start().await;
     // A count of a cold item that still has votes to be saved is put right by that save, not by the audit.
-    let (_server, base) = start_server_with(&stores, "server", &[("TALLY_SEED_ALL", "true")]).await;
+    let (_server, base) = start_server_with(&stores, "server", &[("TALLY_SEED", "all")]).await;
     let (code, output) = replay(&stores, &votes(20, 5), &base).await;
     assert_eq!(code, Some(0), "{output}");
     let once = || {
@@ -63,7 +63,7 @@ async fn once_flushes_and_audits_and_exits_with_0_only_when_nothing_was_wrong() 
 #[tokio::test(flavor = "multi_thread")]
 async fn audit_with_repair_repairs_what_is_wrong() {
     let stores = Stores::start().await;
-    let (_server, base) = start_server_with(&stores, "server", &[("TALLY_SEED_ALL", "true")]).await;
+    let (_server, base) = start_server_with(&stores, "server", &[("TALLY_SEED", "all")]).await;
     replay(&stores, &votes(10, 3), &base).await;
     let mut redis = stores.redis_connection().await;
     testkit::counters::change(&mut redis, "tally:{1}", |parts| parts.count += 5)
@@ -94,7 +94,7 @@ async fn audit_with_repair_repairs_what_is_wrong() {
 async fn the_worker_flushes_at_sigterm_and_exits_with_0() {
     let stores = Stores::start().await;
     // All votes make live counts: what is cold is saved by each roll-up.
-    let (_server, base) = start_server_with(&stores, "server", &[("TALLY_SEED_ALL", "true")]).await;
+    let (_server, base) = start_server_with(&stores, "server", &[("TALLY_SEED", "all")]).await;
     // Its flushes are an hour apart, so only its last flush can have saved the counts.
     let worker = start_worker(&stores, "worker", &[("TALLY_FLUSH_EVERY", "1h")]);
     worker.wait_for_line("syncing").await;
@@ -118,7 +118,7 @@ async fn the_worker_flushes_at_sigterm_and_exits_with_0() {
 async fn the_worker_stops_at_sigterm_in_the_middle_of_a_long_scan() {
     let stores = Stores::start().await;
     // All votes make live counts, which the scan saves.
-    let (_server, base) = start_server_with(&stores, "server", &[("TALLY_SEED_ALL", "true")]).await;
+    let (_server, base) = start_server_with(&stores, "server", &[("TALLY_SEED", "all")]).await;
     let items = 10_000;
     let (code, output) = replay(&stores, &votes(1, items), &base).await;
     assert_eq!(code, Some(0), "{output}");

@@ -37,7 +37,12 @@ async fn commit(stores: &Stores) -> String {
 async fn a_server_shows_why_votes_fail_which_key_asks_what_is_refused_and_which_build_it_is() {
     let stores = Stores::start().await;
     // Metrics are for everyone, and all else needs a key.
-    let (_server, base) = start_server_with(&stores, "server", &[("TALLY_OPEN", "report")]).await;
+    let (_server, base) = start_server_with(
+        &stores,
+        "server",
+        &[("TALLY_OPEN", "report"), ("TALLY_SEED", "warm")],
+    )
+    .await;
     let key_of = async |scope: &str| {
         let (done, made, said) = operator(&stores, &["key", "create", scope, "--scope", scope]).await;
         assert!(done, "{said}");

@@ -78,6 +78,17 @@ async fn a_vote_on_a_cold_item_leaves_nothing_of_it_in_redis_and_is_shown_before
 }
 
 #[tokio::test]
+async fn the_first_vote_on_an_item_makes_a_live_count_as_long_as_few_are_made() {
+    let tally = Tally::start_with(|options| options.seeding = Seeding::WarmOrFew).await;
+    let item = tally.item("few").await;
+    assert_eq!(tally.add(item, 1).await, Some(1));
+    assert_eq!(tally.live_count(item).await, Some(1));
+    let (_, token) = tally.cold_keys(item).await;
+    assert_eq!(token, None);
+    tally.assert_exact_when_quiescent(item).await;
+}
+
+#[tokio::test]
 async fn an_item_that_is_voted_on_again_at_once_gets_a_live_count_which_has_all_its_votes() {
     let tally = start().await;
     let item = tally.item("warm").await;
