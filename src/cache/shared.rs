@@ -49,9 +49,16 @@ pub struct Look<'c, R: Remembers> {
     state: Option<&'c State<R>>,
     limit_age: Option<Duration>,
     now: Instant,
+    forgotten: u64,
+    ended: u64,
 }
 
 impl<'c, R: Remembers> Look<'c, R> {
+    /// Whether nothing was forgotten, or ended, since this question.
+    pub fn is_since(&self, asked: Asked) -> bool {
+        self.forgotten == asked.forgotten && self.ended == asked.ended
+    }
+
     /// The value that is remembered for this key.
     pub fn get<Q>(&self, key: &Q) -> Option<&'c R::Value>
     where
@@ -136,10 +143,13 @@ impl<R: Remembers> Cache<R> {
     /// Looks at many keys under one lock.
     pub fn reading<Seen>(&self, see: impl FnOnce(&Look<'_, R>) -> Seen) -> Seen {
         let state = self.read();
+        let ended = self.ends.count();
         see(&Look {
-            state: (state.ended == self.ends.count()).then_some(&*state),
+            state: (state.ended == ended).then_some(&*state),
             limit_age: self.limit_age,
             now: Instant::now(),
+            forgotten: state.forgotten,
+            ended,
         })
     }
 

@@ -149,13 +149,14 @@ impl KnownItems {
         let mut to_read = None;
         for (item, kind) in looked_up {
             let (number, place) = block_and_place(item);
-            let block = self.block(run, number, asked);
-            block.note(place, kind);
-            let looks = block.looks.fetch_add(1, Ordering::Relaxed) + 1;
-            if looks >= READ_AFTER_LOOKS && to_read.is_none() && !block.is_read.swap(true, Ordering::Relaxed)
-            {
-                to_read = Some(number);
-            }
+            self.note(run, number, asked, |block| {
+                block.note(place, kind);
+                let looks = block.looks.fetch_add(1, Ordering::Relaxed) + 1;
+                let is_worth_it = looks >= READ_AFTER_LOOKS && to_read.is_none();
+                if is_worth_it && !block.is_read.swap(true, Ordering::Relaxed) {
+                    to_read = Some(number);
+                }
+            });
         }
         to_read
     }
@@ -168,21 +169,31 @@ impl KnownItems {
         asked: Asked,
         items: impl Iterator<Item = (i64, ItemKind)>,
     ) {
-        let block = self.block(run, number, asked);
-        block.is_read.store(true, Ordering::Relaxed);
-        for (item, kind) in items {
-            block.note(block_and_place(item).1, kind);
-        }
+        self.note(run, number, asked, |block| {
+            block.is_read.store(true, Ordering::Relaxed);
+            for (item, kind) in items {
+                block.note(block_and_place(item).1, kind);
+            }
+        });
     }
 
-    /// This block: the one that is remembered, or a new one.
-    fn block(&self, run: PostgresRun, number: i64, asked: Asked) -> Arc<ItemBlock> {
+    /// Notes something in this block, or in a new one; nothing, if all was forgotten since the question.
+    fn note(&self, run: PostgresRun, number: i64, asked: Asked, note: impl FnOnce(&ItemBlock)) {
         let key = (run, number);
-        self.0.get(&key).unwrap_or_else(|| {
-            let block = Arc::new(ItemBlock::default());
-            self.0.add(key, Arc::clone(&block), asked);
-            block
-        })
+        // Nothing is forgotten during a look.
+        let left = self.0.reading(|blocks| match blocks.get(&key) {
+            Some(block) if blocks.is_since(asked) => {
+                note(block);
+                None
+            }
+            Some(_) => None,
+            None => Some(note),
+        });
+        if let Some(note) = left {
+            let block = ItemBlock::default();
+            note(&block);
+            self.0.add(key, Arc::new(block), asked);
+        }
     }
 }
 
@@ -289,6 +300,10 @@ mod tests {
             assert_eq!(kinds(&known, RUN, &[1]), [None]);
             known.add(PostgresRun::new(RUN), asked, [(1, ItemKind::Plain)].into_iter());
             assert_eq!(kinds(&known, RUN, &[1]), [None]);
+            // Not even beside what was looked up since.
+            add(&known, &[(2, ItemKind::Plain)]);
+            known.add(PostgresRun::new(RUN), asked, [(1, ItemKind::Plain)].into_iter());
+            assert_eq!(kinds(&known, RUN, &[1, 2]), [None, Some(ItemKind::Plain)]);
         }
     }
 
