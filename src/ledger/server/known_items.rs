@@ -4,18 +4,15 @@
 //! items were looked up is then read as a whole: one read of a block costs Postgres as much as some fifty looks at
 //! single items. So the votes on a million items soon need no look.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::time::timeout;
-
 use super::item_kind::ItemKind;
 use super::item_reader::ITEM_CACHE_LIMIT;
-use super::vote_writer::VoteWriter;
 use crate::cache::{Asked, Cache, Ends, Forgets, Remembers};
 use crate::domain::PostgresRun;
-use crate::ledger::LedgerError;
 
 /// The most items that a server knows: by calculation 5 MB.
 pub(crate) const KNOWN_LIMIT_ITEMS: usize = BLOCKS_LIMIT * BLOCK_ITEMS;
@@ -27,8 +24,6 @@ const BLOCKS_LIMIT: usize = 16_384;
 /// After so many looks at single items of a block, all of it is read. A read of the block costs as much as some
 /// fifty looks, so this costs at most about twice what looks alone would.
 const READ_AFTER_LOOKS: u32 = 32;
-/// How long the read of a block may take.
-const READ_AHEAD_LIMIT: Duration = Duration::from_millis(500);
 
 const BITS: usize = 2;
 const ITEMS_IN_WORD: usize = u64::BITS as usize / BITS;
@@ -161,8 +156,14 @@ impl KnownItems {
         to_read
     }
 
+    /// The ids of this block.
+    pub fn ids_of_block(number: i64) -> Range<i64> {
+        let items = BLOCK_ITEMS as i64;
+        number * items..(number + 1) * items
+    }
+
     /// Adds what was read of a whole block.
-    fn add_block(
+    pub fn add_block(
         &self,
         run: PostgresRun,
         number: i64,
@@ -209,42 +210,6 @@ pub(super) fn by_kind(
         .chain(of(ruled, ItemKind::Ruled))
 }
 
-impl VoteWriter {
-    /// Reads the block of items that the last batch showed to be worth it, if it did. Uses the writer's own
-    /// connection, between two batches.
-    ///
-    /// # Errors
-    /// When the read fails or takes too long.
-    pub async fn read_ahead(&mut self) -> Result<(), LedgerError> {
-        let Some(number) = self.block_to_read() else {
-            return Ok(());
-        };
-        let Some(mut writer) = self.take_kept() else {
-            return Ok(());
-        };
-        let asked = writer.items.asking();
-        let first = number * BLOCK_ITEMS as i64;
-        let reading = sqlx::query_file!(
-            "src/ledger/sql/kinds_of_block.sql",
-            first,
-            first + BLOCK_ITEMS as i64
-        )
-        .fetch_one(&mut writer.connection);
-        let found = match timeout(READ_AHEAD_LIMIT, reading).await {
-            Ok(Ok(found)) => found,
-            Ok(Err(error)) => {
-                self.keep_after(&error, writer);
-                return Err(error.into());
-            }
-            Err(_) => return Err(LedgerError::Timeout(READ_AHEAD_LIMIT)),
-        };
-        let items = by_kind(found.plain, found.up_only, found.ruled);
-        writer.items.add_block(writer.run(), number, asked, items);
-        self.keep(writer);
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -265,8 +230,8 @@ mod tests {
         let items = [
             (1, ItemKind::Plain),
             (31, ItemKind::UpOnly),
-            (32, ItemKind::Ruled),
-            (1023, ItemKind::Plain),
+            (33, ItemKind::Ruled),
+            (1022, ItemKind::Plain),
             (1024, ItemKind::UpOnly),
             (i64::MAX, ItemKind::Ruled),
         ];
@@ -278,7 +243,7 @@ mod tests {
                 [Some(kind), None, Some(kind)]
             );
         }
-        assert_eq!(kinds(&known, RUN, &[33, 1025, 2048]), [None; 3]);
+        assert_eq!(kinds(&known, RUN, &[32, 1025, 2048]), [None; 3]);
     }
 
     #[test]

@@ -3,7 +3,9 @@
 //! - `vote_writer`: a writer's connection, and what holds for each batch.
 //! - `plain_votes`, `decisions`, `voiding_chunks`, `voter_chunks`, `importing`: the batches that it stores.
 //! - `chunk_deltas`: what the last three add to each item.
-//! - `item_kind`: which of these ways an item's votes take; `known_items`: of which items that is known.
+//! - `item_kind`: which of these ways an item's votes take.
+//! - `known_items`: of which items that is known.
+//! - `read_ahead`: reads of whole blocks of items.
 //! - `writer_progress`: how far the votes are counted.
 //! - `storing`: whether Postgres stores votes.
 //! - `looks`: one look at Postgres for all who ask at once.
@@ -38,6 +40,7 @@ mod looks;
 mod open_items;
 mod plain_votes;
 mod polls;
+mod read_ahead;
 mod receipts;
 mod status;
 mod storing;

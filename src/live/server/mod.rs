@@ -4,7 +4,8 @@
 //! - `calls`: how its calls get there, over a connection for each thread.
 //! - `breaker`: the circuit breaker, which all threads share.
 //! - `suspects`: the items whose live count may be wrong.
-//! - `warm_items`: which votes make a live count; `seed_allowance`: how many may on any item.
+//! - `warm_items`: which votes make a live count.
+//! - `seed_allowance`: how many of them may be on any item.
 //! - `throttles`: places in the windows of throttles.
 //! - `place`: whether workers have entered this Redis.
 //! - `seen_place`: what looks at that have found.

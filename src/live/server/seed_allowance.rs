@@ -31,7 +31,7 @@ impl SeedAllowance {
 
     /// Whether one more seed is allowed.
     pub fn has_some(&self, now: Instant) -> bool {
-        self.whole_at().saturating_duration_since(now) < ONE_MORE_EVERY * LIMIT_SEEDS
+        self.whole_at().saturating_duration_since(now) <= ONE_MORE_EVERY * (LIMIT_SEEDS - 1)
     }
 
     /// Notes that so many live counts are being seeded.
@@ -64,13 +64,12 @@ mod tests {
         allowance.spend(1, now);
         assert!(!allowance.has_some(now));
         for _ in 0..3 {
-            now += ONE_MORE_EVERY;
+            now += ONE_MORE_EVERY - Duration::from_millis(1);
             assert!(!allowance.has_some(now));
             now += Duration::from_millis(1);
             assert!(allowance.has_some(now));
             allowance.spend(1, now);
             assert!(!allowance.has_some(now));
-            now -= Duration::from_millis(1);
         }
         now += ONE_MORE_EVERY * 2 * LIMIT_SEEDS;
         allowance.spend(LIMIT_SEEDS as usize - 1, now);
@@ -86,12 +85,12 @@ mod tests {
         allowance.spend(LIMIT_SEEDS as usize + 10, now);
         now += ONE_MORE_EVERY * 10;
         assert!(!allowance.has_some(now));
-        now += Duration::from_millis(1);
+        now += ONE_MORE_EVERY;
         assert!(allowance.has_some(now));
         allowance.spend(usize::MAX, now);
         now += ONE_MORE_EVERY * DEBT_LIMIT_SEEDS;
         assert!(!allowance.has_some(now));
-        now += Duration::from_millis(1);
+        now += ONE_MORE_EVERY;
         assert!(allowance.has_some(now));
     }
 }
