@@ -7,9 +7,7 @@ use testkit::receiver::{Answer, Receiver};
 
 use crate::helpers::eventually;
 use crate::helpers::metrics::samples;
-use crate::helpers::programs::{
-    TALLY, command_as, operator, run, start_server, start_server_with, start_worker, text,
-};
+use crate::helpers::programs::{TALLY, command_as, operator, run, start_server_with, start_worker, text};
 use crate::helpers::stores::{Stores, blocker};
 
 /// Waits until this sample is at least so much.
@@ -136,7 +134,7 @@ async fn a_server_shows_why_votes_fail_which_key_asks_what_is_refused_and_which_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_shows_what_becomes_of_events_and_the_counts_of_cold_items_that_it_saves() {
     let stores = Stores::start().await;
-    let (_server, server) = start_server(&stores, "server").await;
+    let (_server, server) = start_server_with(&stores, "server", &[("TALLY_SEED", "warm")]).await;
     let receiver = Receiver::answering(|delivery, _| match delivery.json()["data"]["number"].as_i64() {
         Some(1) => Answer::ok(),
         Some(2) => Answer::Status(410, String::new()),
