@@ -14,7 +14,7 @@ use crate::config::{
 use crate::counts::{READ_BATCH_LIMIT_ITEMS, READ_QUEUE_LIMIT_READS};
 use crate::domain::{ItemName, VoterId};
 use crate::ledger::{
-    ANSWER_MARGIN, DECIDE_LIMIT, FULLNESS_LIMIT, IDLE_TRANSACTION_LIMIT, JOB_LEASE_LIFE, KNOWN_LIMIT_ITEMS,
+    ANSWER_MARGIN, DECIDE_LIMIT, FULLNESS_LIMIT, IDLE_TRANSACTION_LIMIT, JOB_LEASE_LIFE, KNOWN_LIMIT_BLOCKS,
     NAMES_LIMIT_ITEMS, ROLL_UP_LIMIT_IDS, SERVER_STATEMENT_LIMIT, SUM_REST_LIMIT, WORKER_ALIVE_LIMIT,
     WORKER_LIMIT_SILENCE, WORKER_STATEMENT_LIMIT, WRITE_REST_LIMIT, WRITER_KEEPALIVE,
 };
@@ -90,8 +90,8 @@ const _: () =
 const _: () = assert!(QUEUE_LEAST_VOTES >= crate::web::limits::REQUEST_LIMIT_VOTES);
 // Every thread's share of the queues is at least one request.
 const _: () = assert!(QUEUE_LIMIT_VOTES >= THREADS_LIMIT && READ_QUEUE_LIMIT_READS >= THREADS_LIMIT);
-// A batch with a new item in each vote fits into the cache, as does a batch of reads.
-const _: () = assert!(KNOWN_LIMIT_ITEMS >= BATCH_LIMIT_VOTES && NAMES_LIMIT_ITEMS >= READ_BATCH_LIMIT_ITEMS);
+// A batch with an item of another block in each vote fits into what is known, as does a batch of reads.
+const _: () = assert!(KNOWN_LIMIT_BLOCKS >= BATCH_LIMIT_VOTES && NAMES_LIMIT_ITEMS >= READ_BATCH_LIMIT_ITEMS);
 // While one batch writer reads exact counts, another one stores.
 const _: () = assert!(BATCH_WRITERS_PER_THREAD >= 2);
 // The histograms cover all batch sizes and all times that a batch may take.

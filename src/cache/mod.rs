@@ -20,7 +20,7 @@
 //! | `web::access::jwt`: `Believed` | a server | 10,000 tokens | — | the token's expiry; new keys of JWTs |
 //! | `counts`: `CachedList` | a server | 1,000 top lists | — | another run; a newer list; how long one is shown depends on its cost |
 //! | `ledger`: `ItemFacts` | a reader's connection | 50,000 items | 60 s | another run; an edit on this server; the connection's end |
-//! | `ledger`: `ItemBlock` | a server's writers | 16,384 blocks of 1,024 items | 60 s | another run; a writer's new connection |
+//! | `ledger`: `ItemBlock` | a server's writers | 16,384 blocks of 1,024 items | 60 s | another run; the first batch over a writer's new connection |
 //!
 //! What else outlives a request, and is about items or polls:
 //!
@@ -32,7 +32,7 @@
 //!   many. `live::server::warm_items`: at most a live count too many.
 //!
 //! - [`Cache`]: shared, behind one lock; each entry has its own age.
-//! - [`OwnCache`]: of one owner, without a lock, for what each vote reads.
+//! - [`OwnCache`]: of one owner, without a lock, for what each read of items asks.
 
 mod ends;
 mod own;

@@ -58,7 +58,7 @@ pub use server::{
     Listing, Loss, Migrations, ReadyWriter, Receipt, ServerLedger, SetOpen, VoidedChunk, VoteRow, VoteWriter,
     VotesOf, VotesPage, WORKER_ALIVE_LIMIT, WorkerStatus,
 };
-pub(crate) use server::{FULLNESS_LIMIT, KNOWN_LIMIT_ITEMS, NAMES_LIMIT_ITEMS};
+pub(crate) use server::{FULLNESS_LIMIT, KNOWN_LIMIT_BLOCKS, NAMES_LIMIT_ITEMS};
 pub use session::CONNECT_LIMIT;
 pub(crate) use settings::WRITER_KEEPALIVE;
 pub use voter_edits::{EditInTheWay, RowOfVoter, RowsOfVoter};

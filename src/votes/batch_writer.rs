@@ -109,6 +109,7 @@ impl BatchWriter {
                 }
             }
             self.writer.end_batch();
+            drop(span);
             if let Err(error) = self.writer.read_ahead().await {
                 tracing::debug!(%error, "items were not read ahead");
             }

@@ -1,28 +1,28 @@
 //! What a server knows of items: how the votes on each are stored. Its writers share it.
 //!
 //! Item ids are close together, so items are kept in blocks of ids, with two bits for each. A block in which many
-//! items were looked up is then read as a whole: one read of a block costs Postgres as much as some fifty looks at
-//! single items. So the votes on a million items soon need no look.
+//! items were looked up is then read as a whole, by one writer at a time: one read of a block costs Postgres as much
+//! as some fifty looks at single items. So the votes on a million items soon need no look.
 
-use std::ops::Range;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
+
+use tokio::sync::OwnedMutexGuard;
+use tokio::time::Instant;
 
 use super::item_kind::ItemKind;
 use super::item_reader::ITEM_CACHE_LIMIT;
 use crate::cache::{Asked, Cache, Ends, Forgets, Remembers};
 use crate::domain::PostgresRun;
 
-/// The most items that a server knows: by calculation 5 MB.
-pub(crate) const KNOWN_LIMIT_ITEMS: usize = BLOCKS_LIMIT * BLOCK_ITEMS;
-
 /// The item ids in one block.
 const BLOCK_ITEMS: usize = 1024;
-/// The most blocks.
-const BLOCKS_LIMIT: usize = 16_384;
+/// The most blocks that a server knows: by calculation 5 MB, for 16.8 million items.
+pub(crate) const KNOWN_LIMIT_BLOCKS: usize = 16_384;
 /// After so many looks at single items of a block, all of it is read. A read of the block costs as much as some
-/// fifty looks, so this costs at most about twice what looks alone would.
+/// fifty looks, so this costs at most some two and a half times what looks alone would.
 const READ_AFTER_LOOKS: u32 = 32;
 
 const BITS: usize = 2;
@@ -32,8 +32,8 @@ const ITEMS_IN_WORD: usize = u64::BITS as usize / BITS;
 pub(super) struct ItemBlock {
     kinds: [AtomicU64; BLOCK_ITEMS / ITEMS_IN_WORD],
     looks: AtomicU32,
-    /// Someone reads all of it, or has.
-    is_read: AtomicBool,
+    /// Someone reads all of it, or has, or has tried to.
+    is_asked: AtomicBool,
 }
 
 /// By the run of Postgres that it was read in, and the block's number. Items are never deleted, and a kind never
@@ -42,7 +42,7 @@ pub(super) struct ItemBlock {
 impl Remembers for ItemBlock {
     type Key = (PostgresRun, i64);
     type Value = Arc<Self>;
-    const LIMIT: usize = BLOCKS_LIMIT;
+    const LIMIT: usize = KNOWN_LIMIT_BLOCKS;
     const LIMIT_AGE: Option<Duration> = Some(ITEM_CACHE_LIMIT);
 }
 
@@ -53,7 +53,7 @@ impl Default for ItemBlock {
         Self {
             kinds: [const { AtomicU64::new(0) }; _],
             looks: AtomicU32::new(0),
-            is_read: AtomicBool::new(false),
+            is_asked: AtomicBool::new(false),
         }
     }
 }
@@ -90,7 +90,18 @@ fn block_and_place(item: i64) -> (i64, usize) {
 
 /// What a server's writers know of items. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct KnownItems(Arc<Cache<ItemBlock>>);
+pub(super) struct KnownItems {
+    blocks: Arc<Cache<ItemBlock>>,
+    /// Held by the writer that reads a block.
+    reads: Arc<tokio::sync::Mutex<BlockReads>>,
+}
+
+/// The reads of whole blocks, one at a time.
+#[derive(Default)]
+pub(super) struct BlockReads {
+    /// None is begun before this.
+    pub rest_until: Option<Instant>,
+}
 
 impl std::fmt::Debug for KnownItems {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -101,17 +112,27 @@ impl std::fmt::Debug for KnownItems {
 impl KnownItems {
     /// Knows nothing yet. All that it knows ends when `ends` says so.
     pub fn new(ends: Ends) -> Self {
-        Self(Arc::new(Cache::ended_by(ends)))
+        Self {
+            blocks: Arc::new(Cache::ended_by(ends)),
+            reads: Arc::default(),
+        }
     }
 
     /// Forgets all items, and those that are being looked up.
     pub fn forget(&self) {
-        self.0.forget();
+        self.blocks.forget();
+    }
+
+    /// Leave to read a block now; `None`: another writer reads one, or reads rest after a failure.
+    pub fn may_read(&self, now: Instant) -> Option<OwnedMutexGuard<BlockReads>> {
+        let reads = Arc::clone(&self.reads).try_lock_owned().ok()?;
+        let rests = reads.rest_until.is_some_and(|until| now < until);
+        (!rests).then_some(reads)
     }
 
     /// The kinds of these items in this run of Postgres, in their order; `None`: an item is not known.
     pub fn kinds(&self, run: PostgresRun, items: impl Iterator<Item = i64>) -> Vec<Option<ItemKind>> {
-        self.0.reading(|blocks| {
+        self.blocks.reading(|blocks| {
             // Mostly the votes of a batch are on few blocks.
             let mut last = None;
             items
@@ -130,25 +151,25 @@ impl KnownItems {
 
     /// Call this before looking up what is not known.
     pub fn asking(&self) -> Asked {
-        self.0.asking()
+        self.blocks.asking()
     }
 
-    /// Adds items that were looked up one by one. Returns a block of them that should be read as a whole, by the
-    /// caller.
+    /// Adds items that were looked up one by one. Returns the block that the caller is to read as a whole: the one
+    /// that it was to read before, or one of these.
     pub fn add(
         &self,
         run: PostgresRun,
         asked: Asked,
         looked_up: impl Iterator<Item = (i64, ItemKind)>,
+        mut to_read: Option<i64>,
     ) -> Option<i64> {
-        let mut to_read = None;
         for (item, kind) in looked_up {
             let (number, place) = block_and_place(item);
             self.note(run, number, asked, |block| {
                 block.note(place, kind);
                 let looks = block.looks.fetch_add(1, Ordering::Relaxed) + 1;
                 let is_worth_it = looks >= READ_AFTER_LOOKS && to_read.is_none();
-                if is_worth_it && !block.is_read.swap(true, Ordering::Relaxed) {
+                if is_worth_it && !block.is_asked.swap(true, Ordering::Relaxed) {
                     to_read = Some(number);
                 }
             });
@@ -157,9 +178,10 @@ impl KnownItems {
     }
 
     /// The ids of this block.
-    pub fn ids_of_block(number: i64) -> Range<i64> {
+    pub fn ids_of_block(number: i64) -> RangeInclusive<i64> {
         let items = BLOCK_ITEMS as i64;
-        number * items..(number + 1) * items
+        let first = number * items;
+        first..=first + (items - 1)
     }
 
     /// Adds what was read of a whole block.
@@ -171,18 +193,19 @@ impl KnownItems {
         items: impl Iterator<Item = (i64, ItemKind)>,
     ) {
         self.note(run, number, asked, |block| {
-            block.is_read.store(true, Ordering::Relaxed);
+            block.is_asked.store(true, Ordering::Relaxed);
             for (item, kind) in items {
                 block.note(block_and_place(item).1, kind);
             }
         });
     }
 
-    /// Notes something in this block, or in a new one; nothing, if all was forgotten since the question.
+    /// Notes something in this block, or in a new one; nothing, if all was forgotten since the question. What is
+    /// noted gets as old as its block, or older by as long as a statement takes.
     fn note(&self, run: PostgresRun, number: i64, asked: Asked, note: impl FnOnce(&ItemBlock)) {
         let key = (run, number);
         // Nothing is forgotten during a look.
-        let left = self.0.reading(|blocks| match blocks.get(&key) {
+        let left = self.blocks.reading(|blocks| match blocks.get(&key) {
             Some(block) if blocks.is_since(asked) => {
                 note(block);
                 None
@@ -193,7 +216,7 @@ impl KnownItems {
         if let Some(note) = left {
             let block = ItemBlock::default();
             note(&block);
-            self.0.add(key, Arc::new(block), asked);
+            self.blocks.add(key, Arc::new(block), asked);
         }
     }
 }
@@ -221,7 +244,7 @@ mod tests {
     }
 
     fn add(known: &KnownItems, items: &[(i64, ItemKind)]) -> Option<i64> {
-        known.add(PostgresRun::new(RUN), known.asking(), items.iter().copied())
+        known.add(PostgresRun::new(RUN), known.asking(), items.iter().copied(), None)
     }
 
     #[test]
@@ -263,11 +286,21 @@ mod tests {
             let asked = known.asking();
             end();
             assert_eq!(kinds(&known, RUN, &[1]), [None]);
-            known.add(PostgresRun::new(RUN), asked, [(1, ItemKind::Plain)].into_iter());
+            known.add(
+                PostgresRun::new(RUN),
+                asked,
+                [(1, ItemKind::Plain)].into_iter(),
+                None,
+            );
             assert_eq!(kinds(&known, RUN, &[1]), [None]);
             // Not even beside what was looked up since.
             add(&known, &[(2, ItemKind::Plain)]);
-            known.add(PostgresRun::new(RUN), asked, [(1, ItemKind::Plain)].into_iter());
+            known.add(
+                PostgresRun::new(RUN),
+                asked,
+                [(1, ItemKind::Plain)].into_iter(),
+                None,
+            );
             assert_eq!(kinds(&known, RUN, &[1, 2]), [None, Some(ItemKind::Plain)]);
         }
     }
@@ -316,6 +349,41 @@ mod tests {
         assert_eq!(
             kinds(&known, RUN, &[1, 2, 1023]),
             [Some(ItemKind::Plain), None, Some(ItemKind::Plain)]
+        );
+    }
+
+    #[test]
+    fn one_block_is_read_at_a_time_and_none_while_reads_rest() {
+        let known = KnownItems::new(Ends::default());
+        let now = Instant::now();
+        let mut reads = known.may_read(now).expect("nobody reads");
+        assert!(known.clone().may_read(now).is_none());
+        reads.rest_until = Some(now + Duration::from_secs(1));
+        drop(reads);
+        assert!(known.may_read(now).is_none());
+        assert!(known.may_read(now + Duration::from_secs(1)).is_some());
+    }
+
+    #[test]
+    fn the_ids_of_blocks_follow_each_other_up_to_the_last_id() {
+        let (last, place) = block_and_place(i64::MAX);
+        assert_eq!(KnownItems::ids_of_block(last).end(), &i64::MAX);
+        assert_eq!(place, BLOCK_ITEMS - 1);
+        assert_eq!(KnownItems::ids_of_block(0), 0..=1023);
+        assert_eq!(KnownItems::ids_of_block(1), 1024..=2047);
+    }
+
+    #[test]
+    fn a_block_that_is_still_to_be_read_stays_so() {
+        let known = KnownItems::new(Ends::default());
+        let items = (0..64).map(|id| (id, ItemKind::Plain));
+        assert_eq!(
+            known.add(PostgresRun::new(RUN), known.asking(), items.clone(), Some(7)),
+            Some(7)
+        );
+        assert_eq!(
+            known.add(PostgresRun::new(RUN), known.asking(), items, None),
+            Some(0)
         );
     }
 

@@ -62,7 +62,7 @@ pub use importing::{ImportChunk, ImportOutcome};
 pub(crate) use item_reader::NAMES_LIMIT_ITEMS;
 pub use item_reader::{ItemFacts, ItemReader};
 pub use items::Listing;
-pub(crate) use known_items::KNOWN_LIMIT_ITEMS;
+pub(crate) use known_items::KNOWN_LIMIT_BLOCKS;
 pub use open_items::SetOpen;
 pub use plain_votes::InsertedBatch;
 pub use receipts::Receipt;

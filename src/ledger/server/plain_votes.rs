@@ -163,6 +163,10 @@ async fn insert(
     votes: &[NewVote],
     sources: &[VoteSource],
 ) -> Result<Batch, sqlx::Error> {
+    if std::mem::take(&mut writer.is_new) {
+        // In case that another database answers from now on.
+        writer.items.forget();
+    }
     let kinds = writer
         .items
         .kinds(writer.run(), votes.iter().map(|vote| vote.item_id.get()));
@@ -197,7 +201,7 @@ async fn insert(
     Ok(Batch { outcomes, ..batch })
 }
 
-/// The items of these votes that are not cached, sorted, each once.
+/// The items of these votes that are not known, sorted, each once.
 fn unknown_among(votes: &[NewVote], kinds: &[Option<ItemKind>]) -> Vec<i64> {
     let missing = votes.iter().zip(kinds).filter(|(_, kind)| kind.is_none());
     let mut unknown: Vec<i64> = missing.map(|(vote, _)| vote.item_id.get()).collect();
@@ -288,7 +292,7 @@ fn accepted(id: i64, value: i16) -> VoteOutcome {
     })
 }
 
-/// The items of a batch that were not cached, and what was found of them.
+/// The items of a batch that were not known, and what was found of them.
 struct LookedUp<'a> {
     unknown: &'a [i64],
     found: HashMap<i64, ItemKind>,
@@ -305,7 +309,7 @@ impl<'a> LookedUp<'a> {
     /// Lets all writers know what was found, for which Postgres was asked then.
     fn note(&self, writer: &mut WriterConnection, asked: Asked) {
         let found = self.found.iter().map(|(id, kind)| (*id, *kind));
-        writer.block_to_read = writer.items.add(writer.run(), asked, found);
+        writer.block_to_read = writer.items.add(writer.run(), asked, found, writer.block_to_read);
     }
 
     /// Why a vote was not stored, if its item was looked up and is the reason.

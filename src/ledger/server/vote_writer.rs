@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use sqlx::Connection;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout};
 
 use super::ServerLedger;
 use super::acknowledged::Acknowledged;
-use super::known_items::KnownItems;
+use super::known_items::{BlockReads, KnownItems};
 use super::writer_progress::{Batches, WriterName, Writers};
 use crate::domain::{ExactCount, ItemId, PostgresRun, VoteId};
 use crate::ledger::connect::{ANSWER_MARGIN, CHECK_LIMIT};
@@ -91,7 +92,9 @@ pub(super) struct WriterConnection {
     pub connection: PgConnection,
     /// What all writers of the server know of items.
     pub items: KnownItems,
-    /// The block of items to read after this batch.
+    /// No plain votes were stored over it yet.
+    pub is_new: bool,
+    /// The block of items to read after this batch, or a later one.
     pub block_to_read: Option<i64>,
     name: WriterName,
     used_at: Instant,
@@ -273,9 +276,10 @@ impl VoteWriter {
         });
     }
 
-    /// The block of items that is to be read now, over the kept connection.
-    pub(super) fn block_to_read(&mut self) -> Option<i64> {
-        self.kept.as_mut().and_then(|kept| kept.block_to_read.take())
+    /// The block of items that is to be read now, over the kept connection, and leave to do so.
+    pub(super) fn block_to_read(&self) -> Option<(i64, OwnedMutexGuard<BlockReads>)> {
+        let number = self.kept.as_ref()?.block_to_read?;
+        Some((number, self.items.may_read(Instant::now())?))
     }
 
     /// The run of Postgres that the kept connection reaches.
@@ -330,13 +334,12 @@ impl VoteWriter {
         self.lent = Some(name.clone());
         let run = PostgresRun::new(announce(&mut connection, &name).await?);
         let changes = self.runs.note(run);
-        // In case that another database answers from now on.
-        self.items.forget();
         Ok(WriterConnection {
             connection,
             run,
             changes,
             items: self.items.clone(),
+            is_new: true,
             block_to_read: None,
             name: self.writers.connected(name),
             used_at: Instant::now(),

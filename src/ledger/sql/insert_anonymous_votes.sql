@@ -1,7 +1,7 @@
 -- Stores one batch of votes without voters: all whose item exists and takes
 -- them without a decision.
 -- $1 item ids and $2 values, an array entry for each vote; $3 the items of $1 that the
--- caller's item cache lacks, each once: mostly none; $4 the API key of all of them, or null.
+-- caller does not know, each once: mostly none; $4 the API key of all of them, or null.
 -- insert_plain_votes.sql can do the same and more, but takes half as long again for each vote.
 with found as materialized (
     -- Arrays: then the votes below are read in one pass and joined to nothing, even if

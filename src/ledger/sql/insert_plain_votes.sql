@@ -1,7 +1,7 @@
 -- Stores one batch of votes: all that are no repeats and whose item exists and
 -- takes them without a decision.
 -- $1 item ids, $2 voter ids (null: anonymous) and $3 values, an array entry for each vote;
--- $4 the items of $1 that the caller's item cache lacks, each once; $5 hashes of client addresses and
+-- $4 the items of $1 that the caller does not know, each once; $5 hashes of client addresses and
 -- $6 ids of API keys, an array entry for each vote (null: none), or null as a whole.
 with found as materialized (
     -- As in insert_anonymous_votes.sql.

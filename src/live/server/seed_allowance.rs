@@ -11,8 +11,9 @@ const LIMIT_SEEDS: u32 = 20_000;
 /// How long it takes until one more is allowed. A seed with all that follows it costs some 0.1 ms, so this many
 /// cost 0.5% of one processor.
 const ONE_MORE_EVERY: Duration = Duration::from_millis(20);
-/// Seeds beyond the allowance, of warm items, are held against it up to so many.
-const DEBT_LIMIT_SEEDS: u32 = 1000;
+/// Seeds beyond the allowance are held against it up to so many: those of warm items, and of batches that were on
+/// their way when it was used up.
+const DEBT_LIMIT_SEEDS: u32 = LIMIT_SEEDS;
 
 /// How many seeds a server is allowed.
 #[derive(Debug)]
@@ -34,7 +35,7 @@ impl SeedAllowance {
         self.whole_at().saturating_duration_since(now) <= ONE_MORE_EVERY * (LIMIT_SEEDS - 1)
     }
 
-    /// Notes that so many live counts are being seeded.
+    /// Notes that so many live counts are missing, and were leased to be seeded.
     pub fn spend(&self, seeds: usize, now: Instant) {
         if seeds == 0 {
             return;

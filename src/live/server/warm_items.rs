@@ -1,5 +1,6 @@
 //! Warm items: those that were used lately without a live count. A vote on an item that is neither live nor
-//! warm is *cold*: it makes no live count, which nobody might ask for again.
+//! warm is *cold*: it makes no live count, which nobody might ask for again. As long as few are made, all items are
+//! as good as warm.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -96,7 +97,7 @@ impl WarmItems {
         Warm::These(items.filter(is_warm).collect())
     }
 
-    /// Notes that votes have so many live counts seeded.
+    /// Notes that so many live counts were leased to be seeded, by votes or by reads.
     pub fn note_seeds(&self, seeds: usize, now: Instant) {
         self.allowance.spend(seeds, now);
     }
