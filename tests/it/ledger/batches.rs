@@ -5,7 +5,7 @@ use tally::domain::{ItemId, NewVote, Value, VoteOutcome, VoteRequest};
 use tally::ledger::VoteWriter;
 
 use super::{item, vote, words};
-use crate::helpers::stores::{Stores, pass_next_vote_id};
+use crate::helpers::stores::{Stores, blocker, pass_next_vote_id};
 use crate::helpers::tally::{ledger, server_ledger};
 
 #[tokio::test]
@@ -342,6 +342,42 @@ async fn items_are_read_ahead_once_enough_of_their_neighbours_were_looked_up() {
         words(&late.outcomes),
         ["accepted", "refused", "needs a decision", "unknown"],
         "the last one is of another block"
+    );
+}
+
+#[tokio::test]
+async fn a_block_that_cannot_be_read_costs_no_connection_and_no_other_one_is_read_for_a_while() {
+    let stores = Stores::start().await;
+    let pool = stores.pool();
+    sqlx::raw_sql("insert into item (name) select n from generate_series(1, 1100) as n")
+        .execute(&pool)
+        .await
+        .expect("items");
+    let server = server_ledger(&stores.database_url);
+    let mut writer = server.writer();
+    let up = |id: i64| vote(ItemId::new(id).expect("positive"), None);
+    let first: Vec<NewVote> = (1..=32).map(up).collect();
+    writer.insert(&first, &[]).await.expect("an insert");
+    let writers = async || -> Vec<i32> {
+        sqlx::query_scalar("select pid from pg_stat_activity where application_name like 'tally writer %'")
+            .fetch_all(&pool)
+            .await
+            .expect("Postgres answers")
+    };
+    let before = writers().await;
+    let blocker = blocker(&pool, "lock table item in access exclusive mode").await;
+    assert!(writer.read_ahead().await.is_err());
+    blocker.rollback().await.expect("a rollback");
+    let other: Vec<NewVote> = (1030..1062).map(up).collect();
+    writer.insert(&other, &[]).await.expect("an insert");
+    writer.read_ahead().await.expect("it reads nothing");
+    assert_eq!(writers().await, before);
+    remove_items(&pool).await;
+    let asked = [up(1), up(40), up(1030), up(1070)];
+    let inserted = writer.insert(&asked, &[]).await.expect("an insert");
+    assert_eq!(
+        words(&inserted.outcomes),
+        ["accepted", "unknown", "accepted", "unknown"]
     );
 }
 
