@@ -2,7 +2,7 @@
 //!
 //! Item ids are close together, so items are kept in blocks of ids, with two bits for each. A block in which many
 //! items were looked up is then read as a whole, by one writer at a time: one read of a block costs Postgres as much
-//! as some fifty looks at single items. So the votes on a million items soon need no look.
+//! as some eighty looks at single items. So the votes on a million items soon need no look.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use crate::domain::PostgresRun;
 const BLOCK_ITEMS: usize = 1024;
 /// The most blocks that a server knows: by calculation 5 MB, for 16.8 million items.
 pub(crate) const KNOWN_LIMIT_BLOCKS: usize = 16_384;
-/// After so many looks at single items of a block, all of it is read. A read of the block costs as much as some
-/// fifty looks, so this costs at most some two and a half times what looks alone would.
+/// After so many looks at single items of a block, all of it is read. A read of the block takes 0.32 ms of
+/// Postgres and a look 3.9 µs (2026-11-30), so this costs at most some three and a half times what looks alone would.
 const READ_AFTER_LOOKS: u32 = 32;
 
 const BITS: usize = 2;

@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 /// The most seeds at once: live counts of by calculation 2.4 MB in Redis.
 const LIMIT_SEEDS: u32 = 20_000;
-/// How long it takes until one more is allowed. A seed with all that follows it costs some 0.1 ms, so this many
-/// cost 0.5% of one processor.
+/// How long it takes until one more is allowed. By calculation, from 0.1 ms for a seed with all that
+/// follows it, so many cost 0.5% of one processor.
 const ONE_MORE_EVERY: Duration = Duration::from_millis(20);
 /// Seeds beyond the allowance are held against it up to so many: those of warm items, and of batches that were on
 /// their way when it was used up.
