@@ -24,8 +24,9 @@ use crate::live::{
 use crate::live::{SERVER_ANSWER_LIMIT, WORKER_ANSWER_LIMIT};
 use crate::replay::LATENCY_LIMIT_US;
 use crate::sync::{
-    BEAT_EVERY, COLD_TOKEN_LEAST, COLLECT_LIMIT, COLLECT_LIMIT_COUNTERS, EVENT_SEND_LIMIT_AGE, GENTLE_FOR,
-    GENTLE_LIMIT_COUNTERS, JOB_WAIT_LIMIT, RENEW_EVERY, RENEW_LIMIT, ROLL_UP_EVERY, VOTING_CHUNK_IDS,
+    BEAT_EVERY, COLD_TOKEN_LEAST, COLLECT_LIMIT, COLLECT_LIMIT_COUNTERS, EVENT_SEND_LIMIT_AGE,
+    FLUSH_INTERVAL_LIMIT, GENTLE_FOR, GENTLE_LIMIT_COUNTERS, JOB_WAIT_LIMIT, RENEW_EVERY, RENEW_LIMIT,
+    ROLL_UP_EVERY, VOTING_CHUNK_IDS,
 };
 use crate::telemetry::{LARGEST_BATCH_BOUND, LARGEST_SECONDS_BOUND};
 use crate::votes::{
@@ -203,6 +204,8 @@ const _: () = assert!(VOTING_CHUNK_IDS < ROLL_UP_LIMIT_IDS);
 const _: () = assert!(
     ms(GENTLE_FOR) < default_ms(FLUSH_EVERY_DEFAULT) && ms(COLLECT_LIMIT) < default_ms(FLUSH_EVERY_DEFAULT)
 );
+// Flushes get rarer, also with the default.
+const _: () = assert!(ms(FLUSH_INTERVAL_LIMIT) > default_ms(FLUSH_EVERY_DEFAULT));
 // A gentle scan passes on at once what fits into one call to Redis, and only part of what it may
 // collect.
 const _: () =

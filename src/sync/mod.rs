@@ -12,6 +12,7 @@
 //! - `health`: whether it does its work.
 //! - `shown_state`: what it shows while a pass runs.
 //! - `flush`: one scan over the index of unsaved counters.
+//! - `flush_interval`: how far apart flushes are.
 //! - `save_counts`: writes counts to their items, and marks them as saved.
 //! - `rebuild`: writes exact counts from the ledger.
 //! - `expire_counts`: drops counts that are idle or old.
@@ -43,6 +44,7 @@ mod deliver_events;
 mod epoch;
 mod expire_counts;
 mod flush;
+mod flush_interval;
 mod health;
 mod heartbeat;
 mod jobs;
@@ -69,6 +71,7 @@ pub use audit::{AuditReport, Repair};
 pub(crate) use cold_items::COLD_TOKEN_LEAST;
 pub(crate) use deliver_events::EVENT_SEND_LIMIT_AGE;
 pub(crate) use flush::{COLLECT_LIMIT, COLLECT_LIMIT_COUNTERS, GENTLE_FOR, GENTLE_LIMIT_COUNTERS};
+pub(crate) use flush_interval::FLUSH_INTERVAL_LIMIT;
 pub use health::{Going, Health, Why};
 pub(crate) use heartbeat::BEAT_EVERY;
 pub(crate) use jobs::{JOB_WAIT_LIMIT, RENEW_EVERY, RENEW_LIMIT};

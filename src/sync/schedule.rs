@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
+use super::flush_interval::FlushInterval;
 use super::roll_up::ROLL_UP_EVERY;
 use super::timetable::{Audits, Timetable};
 use super::{AuditReport, FlushReport, Repair, SyncError, Webhook, WebhookOptions, Worker};
@@ -24,7 +25,7 @@ const LAST_DELIVERY_LIMIT: Duration = Duration::from_secs(2);
 /// When a worker does what.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    /// How often live counts are written behind.
+    /// How often live counts are written behind. Less often while thousands of them change.
     pub flush_every: Duration,
     /// About how long one scan over all counters takes.
     pub scan_every: Duration,
@@ -58,6 +59,7 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
     // Not the scheduler's ticks: it polls its jobs twice a second at best.
     let mut ticks = interval(schedule.flush_every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut flushes = FlushInterval::new(schedule.flush_every);
     // Besides the passes, one of which may hang.
     let showing = tokio::spawn(worker.watch.clone().keep_showing());
     let looking = tokio::spawn(worker.clone().keep_looking());
@@ -96,7 +98,8 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
             _ = ticks.tick() => {}
         }
         let began = Instant::now();
-        let mut passing = pin!(traced(pass(&worker)));
+        let is_due = flushes.is_due(began);
+        let mut passing = pin!(traced(pass(&worker, is_due)));
         let passed = tokio::select! {
             passed = &mut passing => passed,
             () = &mut stop => {
@@ -108,7 +111,18 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
                 break;
             }
         };
-        worker.watch.pass_ended(began, passed.as_ref().ok());
+        match &passed {
+            Ok(Some(report)) => {
+                flushes.ended(began, Some(report.flushed + report.unsaved));
+                worker.watch.pass_ended(began, Some(report));
+            }
+            // Nothing is saved that was not, so saved counts are as old as the last flush.
+            Ok(None) => {}
+            Err(_) => {
+                flushes.ended(began, None);
+                worker.watch.pass_ended(began, None);
+            }
+        }
         note(&worker, &passed);
     }
     worker.stop();
@@ -162,28 +176,35 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
 
 /// A pass, with its span.
 async fn traced(
-    pass: impl Future<Output = Result<FlushReport, SyncError>>,
-) -> Result<FlushReport, SyncError> {
+    pass: impl Future<Output = Result<Option<FlushReport>, SyncError>>,
+) -> Result<Option<FlushReport>, SyncError> {
     let mut span = Span::begin("flush");
     let passed = pass.await;
     match &passed {
-        Ok(report) => span.set_number("tally.counts", report.flushed),
+        Ok(report) => span.set_number("tally.counts", report.map_or(0, |report| report.flushed)),
         Err(error) => span.fail(error),
     }
     passed
 }
 
-/// What the worker does at each tick.
-async fn pass(worker: &Worker) -> Result<FlushReport, SyncError> {
+/// What the worker does at each tick. `None`: it did not flush, since that is not due yet, or the
+/// live counts are not certain.
+async fn pass(worker: &Worker, is_flush_due: bool) -> Result<Option<FlushReport>, SyncError> {
     let _pass = worker.watch.begin("flush");
     // First, since in another epoch no live count is certain.
     let entered = worker.go_on_entering().await;
     if worker.entered.is_empty() {
         entered?;
-        return Ok(FlushReport::default());
+        return Ok(None);
     }
+    let flush = async {
+        match is_flush_due {
+            true => worker.flush_shared().await.map(Some),
+            false => Ok(None),
+        }
+    };
     // Neither waits for the other. Without some nodes of a Cluster, the counts of the others are saved.
-    let (recovered, flushed) = tokio::join!(worker.go_on_recovering(), worker.flush_shared());
+    let (recovered, flushed) = tokio::join!(worker.go_on_recovering(), flush);
     entered?;
     recovered?;
     flushed
@@ -225,7 +246,7 @@ async fn keep_scanning(worker: &Worker, scan_every: Duration) {
 }
 
 /// Notes how a pass ended. Logs that a store is gone, and that it is back.
-fn note(worker: &Worker, passed: &Result<FlushReport, SyncError>) {
+fn note(worker: &Worker, passed: &Result<Option<FlushReport>, SyncError>) {
     if let Some(after) = worker.watch.ended("flush", passed) {
         tracing::info!(?after, "flushing again");
     }

@@ -213,6 +213,9 @@ metrics! {
     /// How long the oldest unsaved count has been unsaved, as far as this worker has met it; at
     /// least as long as flushes fail.
     OLDEST_UNSAVED_SECONDS = "tally_oldest_unsaved_seconds", Gauge of "seconds", Worker;
+    /// How far apart this worker's flushes are: `TALLY_FLUSH_EVERY`, or up to 5 s while thousands of
+    /// counts change.
+    FLUSH_INTERVAL_SECONDS = "tally_flush_interval_seconds", Gauge of "seconds", Worker;
     /// How far apart the saves of one item are, because someone holds a transaction open; 0 when
     /// each flush saves all that has changed.
     SAVE_SPACING_SECONDS = "tally_save_spacing_seconds", Gauge of "seconds", Worker;

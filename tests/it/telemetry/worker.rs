@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use redis::AsyncCommands;
+use reqwest::StatusCode;
 use serde_json::json;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{Connection, Executor};
@@ -285,6 +286,56 @@ async fn the_watermarks_lag_is_shown_also_while_votes_cannot_be_rolled_up() {
     locked.rollback().await.expect("a rollback");
     eventually("the votes are rolled up", async || {
         (metric("tally_watermark_lag_votes") == 0.0).then_some(())
+    })
+    .await;
+    drop(stop);
+    running.await.expect("no panic").expect("it ends well");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn flushes_get_rarer_after_one_that_wrote_many_counts_and_lose_none() {
+    if passes_alone("telemetry::worker::flushes_get_rarer_after_one_that_wrote_many_counts_and_lose_none")
+        .await
+    {
+        return;
+    }
+    const ITEMS: i64 = 900;
+    let tally = Tally::start().await;
+    let made = format!("insert into item (name) select 'item ' || n from generate_series(1, {ITEMS}) as n");
+    tally.pool.execute(made.as_str()).await.expect("items");
+    let schedule = Schedule {
+        address_retention: Duration::from_secs(86_400),
+        scan_every: Duration::from_secs(1),
+        flush_every: Duration::from_millis(50),
+        audit_cron: "0 0 0 1 1 *".to_owned(),
+        last_flush_limit: Duration::from_secs(1),
+        webhook: None,
+    };
+    let interval = || metric("tally_flush_interval_seconds");
+    let (stop, stopped) = oneshot::channel::<()>();
+    let worker = tally.worker();
+    let running =
+        tokio::spawn(async move { tally::sync::run(worker, &schedule, async { drop(stopped.await) }).await });
+    // Before, the worker drops the counts of the epoch before its own.
+    eventually("it flushes", async || (interval() > 0.0).then_some(())).await;
+    assert!(interval() < 0.06, "{}", interval());
+    let votes: Vec<_> = (1..=ITEMS).map(|item| json!({ "item_id": item })).collect();
+    let (status, answers) = tally.post("/v1/votes", &json!({ "votes": votes })).await;
+    assert_eq!(status, StatusCode::OK, "{answers}");
+    eventually("the next flush is far off", async || {
+        (interval() > 0.06).then_some(())
+    })
+    .await;
+    eventually("all counts are saved", async || {
+        let saved: i64 = sqlx::query_scalar("select sum(vote_count)::bigint from item")
+            .fetch_one(&tally.pool)
+            .await
+            .expect("a sum");
+        (saved == ITEMS).then_some(())
+    })
+    .await;
+    eventually("flushes that write nothing are as often as before", async || {
+        (interval() < 0.06).then_some(())
     })
     .await;
     drop(stop);
