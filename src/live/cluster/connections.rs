@@ -33,16 +33,16 @@ struct KeptNode(tokio::sync::Mutex<Kept>);
 #[derive(Default)]
 struct Kept {
     connection: Option<MultiplexedConnection>,
-    /// How many connections were made. A failure of an earlier one says nothing about the latest.
-    number: u64,
+    /// How many connections to the node had failed before this one was made. It is used until the next fails.
+    made_after: u64,
     failed_at: Option<Instant>,
 }
 
-/// A connection to a node, and its number.
+/// A connection to a node, and how many to that node had failed before it was made.
 #[derive(Clone)]
 struct Open {
     at: At,
-    number: u64,
+    made_after: u64,
     connection: MultiplexedConnection,
 }
 
@@ -178,24 +178,29 @@ impl NodeConnections {
         let node = self.node(at);
         // Held while connecting, so that others who wait use the same connection, or fail with it.
         let mut kept = node.0.lock().await;
-        if let Some(connection) = &kept.connection {
+        let failures = self.cluster.failures(at);
+        if let Some(connection) = &kept.connection
+            && kept.made_after == failures
+        {
             return Ok(Open {
                 at: at.clone(),
-                number: kept.number,
+                made_after: failures,
                 connection: connection.clone(),
             });
         }
+        // Closed first: the node may accept no more.
+        kept.connection = None;
         if kept.failed_at.is_some_and(|failed_at| failed_at >= came) {
             return Err(LiveError::Unavailable);
         }
         let info = self.cluster.info(at);
         match login::connect(&info, &self.cluster.url, &self.cluster.config).await {
             Ok(connection) => {
-                kept.number += 1;
+                kept.made_after = failures;
                 kept.connection = Some(connection.clone());
                 Ok(Open {
                     at: at.clone(),
-                    number: kept.number,
+                    made_after: failures,
                     connection,
                 })
             }
@@ -206,12 +211,13 @@ impl NodeConnections {
         }
     }
 
-    /// Closes a connection that failed, so that the next call makes another one.
+    /// Closes a connection that failed, so that the next call makes another one, over any thread's.
     async fn close(&self, open: &Open) {
         self.cluster.question();
+        self.cluster.failed(&open.at, open.made_after);
         let node = self.node(&open.at);
         let mut kept = node.0.lock().await;
-        if kept.number == open.number {
+        if kept.made_after == open.made_after {
             kept.connection = None;
         }
     }

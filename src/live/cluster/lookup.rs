@@ -1,5 +1,6 @@
 //! Asks nodes of a Redis Cluster which of them has what.
 
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ pub struct Cluster {
     pub(super) url: StoreUrl,
     pub(super) config: AsyncConnectionConfig,
     known: Mutex<Known>,
+    /// How often connections to each node have failed.
+    failures: Mutex<HashMap<At, u64>>,
     /// Whoever asks nodes holds it.
     asking: tokio::sync::Mutex<()>,
 }
@@ -57,6 +60,7 @@ impl Cluster {
                 asked_at: None,
                 is_questioned: false,
             }),
+            failures: Mutex::default(),
             asking: tokio::sync::Mutex::default(),
         }
     }
@@ -118,6 +122,25 @@ impl Cluster {
     /// A call failed: whoever comes next asks again.
     pub fn question(&self) {
         self.known().is_questioned = true;
+    }
+
+    /// How often connections to this node have failed, those of all threads.
+    pub(super) fn failures(&self, node: &At) -> u64 {
+        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.get(node).copied().unwrap_or_default()
+    }
+
+    /// A connection to this node failed that was made after so many failures. One that is as old is not used again,
+    /// whichever thread has it: the node may be another process by now, and its first call would fail.
+    pub(super) fn failed(&self, node: &At, made_after: u64) {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        match failures.get_mut(node) {
+            Some(failures) if *failures == made_after => *failures += 1,
+            Some(_) => {}
+            None => {
+                failures.insert(node.clone(), 1);
+            }
+        }
     }
 
     /// A node sends callers of this bucket to another one.

@@ -9,6 +9,7 @@ use tally::app::{self, StoreUrls};
 use tally::dev::{PrivateCluster, PrivateRedis};
 use tally::domain::ItemId;
 use tally::ledger::Role;
+use tally::live::{LiveCounts, LiveRead, SUSPECTS_LIMIT_ITEMS, Seeding};
 use tally::sync::{Repair, Worker};
 use testkit::stores::{redis_connection, start_cluster};
 use tokio::process::Command;
@@ -17,7 +18,7 @@ use super::{Clustered, ITEMS, Line, SLOT};
 use crate::helpers::eventually;
 use crate::helpers::programs::{SYNC_WORKER, command, run, start_server_with, start_worker, stop, text};
 use crate::helpers::stores::worker_is_alive;
-use crate::helpers::tally::{Tally, logins, options};
+use crate::helpers::tally::{Tally, logins, options, owner, redis};
 
 /// Votes on each item that show that voting goes on.
 const SOME_VOTES: i64 = 3;
@@ -358,4 +359,42 @@ async fn all_nodes_of_a_redis_cluster_end_at_once_and_come_back_one_of_them_with
     clustered.until_none_is_missed().await;
     clustered.until_counted().await;
     clustered.assert_exact().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thread_that_called_nobody_while_nodes_restarted_finds_them_with_its_first_call() {
+    let mut clustered = Clustered::start().await;
+    clustered.enter_epoch().await;
+    clustered.add_to_all().await;
+    let items = clustered.items.clone();
+    let busy = LiveCounts::open(
+        owner(&clustered.tally.server_ledger),
+        redis(&clustered.cluster.login_url(Role::Server)),
+        SUSPECTS_LIMIT_ITEMS,
+        Seeding::All,
+    );
+    let idle = busy.with_own_connection();
+    let is_read = async |thread: &LiveCounts| match thread.read(&items).await {
+        Ok(reads) => reads.iter().all(|read| matches!(read, LiveRead::Count(_))),
+        Err(_) => false,
+    };
+    for thread in [&busy, &idle] {
+        eventually("the thread reads all counts", async || {
+            is_read(thread).await.then_some(())
+        })
+        .await;
+    }
+    for node in &mut clustered.cluster.nodes {
+        node.crash().await;
+    }
+    assert!(!is_read(&busy).await, "the nodes are gone");
+    for node in &mut clustered.cluster.nodes {
+        node.start().await.expect("it starts");
+    }
+    clustered.until_none_is_missed().await;
+    eventually("the busy thread reads all counts", async || {
+        is_read(&busy).await.then_some(())
+    })
+    .await;
+    assert!(is_read(&idle).await, "the other one, too, at once");
 }
