@@ -93,7 +93,7 @@ pub const OF_OTHERS: Rule = Rule::Explained {
 
 /// A row version of `item` takes about this much.
 const ITEM_BYTES: f64 = 128.0;
-/// How often an item is saved, with the default `TALLY_FLUSH_EVERY`.
+/// How often an item is saved at most, with the default `TALLY_FLUSH_EVERY`.
 const SAVES_PER_SECOND: f64 = 1.0;
 /// A row version of `audited_count` or `recent_change` takes about this much, with its index entries.
 const SUM_BYTES: f64 = 160.0;

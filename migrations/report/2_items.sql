@@ -27,7 +27,7 @@ select item.id                                     as item_id,
 from item
 left join rule on rule.id = item.rule_id
 left join place on place.item_id = item.id;
-comment on view items is 'One row per item, also hidden ones and the choices of polls: its votes, places, rule. Saved counts, about a second old.';
+comment on view items is 'One row per item, also hidden ones and the choices of polls: its votes, places, rule. Saved counts, some seconds old.';
 comment on column items.item_id is 'The id, for ever.';
 comment on column items.item_name is 'What people see. Not unique.';
 comment on column items.item_key is 'Your own key of the item, unique. Null: it has none.';
@@ -85,7 +85,7 @@ comment on column polls.state is 'By opens_at, closes_at and now: not open yet, 
 comment on column polls.opens_at is 'Votes are taken from then on. Null: no limit.';
 comment on column polls.closes_at is 'Votes are taken until then. Null: no limit.';
 comment on column polls.choices is 'How many choices it has. Each is an item.';
-comment on column polls.votes is 'Votes that are held on all choices. A saved count, about a second old.';
+comment on column polls.votes is 'Votes that are held on all choices. A saved count, some seconds old.';
 comment on column polls.voters is 'The turnout: how many voters hold a choice. In a poll by ballot each vote is one voter. Exact now.';
 comment on column polls.ballots is 'Ballots that were made. Null: the poll takes none.';
 comment on column polls.turnout_share is 'voters / ballots, from 0 to 1, rounded to 4 digits. Null: not by ballot, so nobody knows how many could vote.';
@@ -112,7 +112,7 @@ select rule.id              as poll_id,
        rule.voter_count     as voters
 from rule join item on item.rule_id = rule.id
 where rule.title is not null;
-comment on view poll_results is 'One row per choice of a poll: rank, votes, shares. Saved counts, about a second old. Final once the state is closed, but for voidings.';
+comment on view poll_results is 'One row per choice of a poll: rank, votes, shares. Saved counts, some seconds old. Final once the state is closed, but for voidings.';
 comment on column poll_results.poll_id is 'The poll.';
 comment on column poll_results.poll_title is 'Its title.';
 comment on column poll_results.state is 'The poll''s: not open yet, open, or closed.';

@@ -10,7 +10,8 @@ from (
            (select watermark.reached_at from watermark)
     union all
     select 'saved counts', 'items, polls, poll_results',
-           (select max(worker.pass_ended_at - (worker.pass_took_micros + worker.oldest_unsaved_micros) * interval '1 microsecond')
+           (select max(least(worker.pass_ended_at - worker.pass_took_micros * interval '1 microsecond',
+                             worker.seen_at - worker.oldest_unsaved_micros * interval '1 microsecond'))
             from worker where worker.pass_outcome = 'done')
     union all
     select 'audit', 'all counts, compared with the ledger', (select job.succeeded_at from job where job.name = 'audit')

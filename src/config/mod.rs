@@ -86,7 +86,7 @@ pub struct Keys {
 /// Settings of the sync worker.
 #[derive(Args, Clone, Debug)]
 pub struct Worker {
-    /// How often to save changed live counts to Postgres
+    /// How often to save changed live counts to Postgres; less often while thousands change, up to 5 s apart
     #[arg(long, env = "TALLY_FLUSH_EVERY", default_value = FLUSH_EVERY_DEFAULT, value_parser = duration, value_name = "DURATION")]
     pub flush_every: Duration,
 

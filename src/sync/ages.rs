@@ -20,6 +20,8 @@ pub(super) const UNMET_LIMIT_ITEMS: usize = 1000;
 #[derive(Debug, Default)]
 pub(super) struct UnsavedAges {
     unsaved: HashMap<ItemId, Unsaved>,
+    /// When the last scan over all that is unsaved began, of those that ended well.
+    scanned: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +34,13 @@ struct Unsaved {
 }
 
 impl UnsavedAges {
-    /// Takes a counter that was read just now.
+    /// Notes that a scan has ended well.
+    pub fn scanned(&mut self, began: Instant) {
+        self.scanned = Some(began);
+    }
+
+    /// Takes a counter that was read just now. What is unsaved for the first time may have changed at any time since
+    /// the last scan began: a report must not seem newer than it is.
     pub fn read(&mut self, counter: &Counter, now: Instant) {
         if counter.unsaved().is_none() {
             self.unsaved.remove(&counter.item_id);
@@ -40,7 +48,7 @@ impl UnsavedAges {
         }
         let fresh = Unsaved {
             saved: counter.saved,
-            since: now,
+            since: self.scanned.unwrap_or(now),
             read: now,
         };
         let is_full = self.unsaved.len() >= AGES_LIMIT_ITEMS;
@@ -115,5 +123,24 @@ mod tests {
         ages.read(&counter(5, 4), at(12));
         ages.read(&counter(5, 5), at(13));
         assert_eq!(ages.oldest(at(14)), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_count_may_have_been_unsaved_since_the_last_scan_began_and_no_longer() {
+        let mut ages = UnsavedAges::default();
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        ages.scanned(at(0));
+        ages.read(&counter(2, 1), at(5));
+        assert_eq!(ages.oldest(at(6)), Duration::from_secs(6));
+        ages.scanned(at(5));
+        ages.read(&counter(3, 1), at(8));
+        assert_eq!(ages.oldest(at(9)), Duration::from_secs(9), "it is still unsaved");
+        ages.written(counter(3, 1).item_id, false);
+        assert_eq!(
+            ages.oldest(at(9)),
+            Duration::from_secs(1),
+            "written as it was at 8"
+        );
     }
 }

@@ -21,8 +21,8 @@ pub(crate) const COLLECT_LIMIT_COUNTERS: usize = 50_000;
 /// The longest time that the flush collects. A count that changes between its reading and its mark
 /// stays unsaved, and saved counts should not wait for the end of a long scan.
 pub(crate) const COLLECT_LIMIT: Duration = Duration::from_millis(250);
-/// How long a scheduled scan writes gently. It is most of the second until the next scan usually
-/// begins. A burst of writes takes both cores from the voters: one voter in a hundred waited 13 ms
+/// How long a scheduled scan writes gently. It is most of the second until the next scan may
+/// begin. A burst of writes takes both cores from the voters: one voter in a hundred waited 13 ms
 /// instead of 6 (10,000 items changing all the time, at half of what two cores can do).
 pub(crate) const GENTLE_FOR: Duration = Duration::from_millis(750);
 /// How many counters a gentle scan writes at once. With 1,000, one voter in a hundred
@@ -39,7 +39,9 @@ const WAITING_LIMIT: usize = 1;
 enum ScanMode {
     /// This worker takes all pages, as fast as it can.
     Alone(Scan),
-    /// The unsaved counters, together with the other workers, at each tick. `begun` is the tick.
+    /// The same for the unsaved counters of the buckets whose epoch is entered.
+    Last,
+    /// The unsaved counters, together with the other workers, when a flush is due. `begun` is the tick.
     /// The saves of an item are at least `spacing` apart.
     Shared { begun: Instant, spacing: Duration },
 }
@@ -52,13 +54,13 @@ impl ScanMode {
     fn scan(self) -> Scan {
         match self {
             Self::Alone(scan) => scan,
-            Self::Shared { .. } => Scan::Unsaved,
+            Self::Last | Self::Shared { .. } => Scan::Unsaved,
         }
     }
 
     fn spacing(self) -> Duration {
         match self {
-            Self::Alone(_) => Duration::ZERO,
+            Self::Alone(_) | Self::Last => Duration::ZERO,
             Self::Shared { spacing, .. } => spacing,
         }
     }
@@ -120,6 +122,18 @@ impl Worker {
         self.scan(ScanMode::Alone(Scan::Unsaved)).await
     }
 
+    /// The last scan of a worker that stops: over the unsaved counters of the buckets whose epoch is entered. The counts of
+    /// others are not certain.
+    ///
+    /// # Errors
+    /// As [`Worker::flush`].
+    pub(super) async fn flush_entered(&self) -> Result<FlushReport, SyncError> {
+        if self.entered.is_empty() {
+            return Ok(FlushReport::default());
+        }
+        self.scan(ScanMode::Last).await
+    }
+
     /// One scan over the unsaved counters, shared with every worker that scans now. Each page goes
     /// to the worker that claims it first. Ends with the scan, whichever worker ends the scan.
     ///
@@ -155,6 +169,7 @@ impl Worker {
         wrote?;
         let finished = finished?;
         self.read_unmet(started).await?;
+        self.watch.ages(|ages| ages.scanned(started));
         let report = FlushReport {
             counters,
             oldest_unsaved: self.watch.ages(|ages| ages.oldest(Instant::now())),
@@ -168,7 +183,7 @@ impl Worker {
     /// The first part: finds pages, until the scan ends or this worker stops.
     async fn find_pages(&self, scan: ScanMode, pages: mpsc::Sender<ScanPage>) -> Result<(), SyncError> {
         let is_shared = matches!(scan, ScanMode::Shared { .. });
-        let is_wanted = |bucket| !is_shared || self.entered.has(bucket);
+        let is_wanted = |bucket| matches!(scan, ScanMode::Alone(_)) || self.entered.has(bucket);
         let mut parts = self.counters.parts(scan.scan(), is_wanted).await?;
         if is_shared && !parts.is_empty() {
             // Workers begin at different ones, so that they do not meet.
@@ -199,8 +214,10 @@ impl Worker {
         let mut behind = 0;
         loop {
             let page = match scan {
-                ScanMode::Alone(all) => {
-                    let page = self.counters.scan(all, part, cursor, self.options.flush_page);
+                ScanMode::Alone(_) | ScanMode::Last => {
+                    let page = self
+                        .counters
+                        .scan(scan.scan(), part, cursor, self.options.flush_page);
                     page.await?
                 }
                 ScanMode::Shared { .. } => match self

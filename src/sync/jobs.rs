@@ -23,6 +23,8 @@ pub(crate) const JOB_WAIT_LIMIT: Duration = Duration::from_secs(60);
 const JOB_LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long a worker that stops tries to give its leases back.
 const GIVE_BACK_LIMIT: Duration = Duration::from_secs(2);
+/// How often it looks at those under which it is writing.
+const GIVE_BACK_EVERY: Duration = Duration::from_millis(20);
 
 /// A run of a job, under its lease.
 pub(super) struct Run<'a> {
@@ -32,13 +34,19 @@ pub(super) struct Run<'a> {
 }
 
 impl Worker {
-    /// Begins a run of a job; `None`: another worker is doing it.
+    /// Begins a run of a job; `None`: another worker is doing it, or this one has given its leases back.
     ///
     /// # Errors
     /// When the counts are in another Redis than this worker's.
     pub(super) async fn begin_job(&self, job: Job) -> Result<Option<Run<'_>>, SyncError> {
         self.seen_entries.check_place()?;
+        // Held until Postgres has answered: no lease is taken behind the last one that is given back.
+        let has_given_back = self.has_given_back_jobs.read().await;
+        if *has_given_back {
+            return Ok(None);
+        }
         let taken = self.ledger.take_job(job).await?;
+        drop(has_given_back);
         if let Some(time) = taken.succeeded_at {
             show_success(job.name(), time);
         }
@@ -80,9 +88,16 @@ impl Worker {
         Ok(())
     }
 
-    /// Gives back the leases that this worker still has, so that others need not wait.
+    /// Gives back the leases that this worker still has, so that others need not wait. It takes no more.
     pub(super) async fn give_back_jobs(&self) {
-        match timeout(GIVE_BACK_LIMIT, self.ledger.give_back_jobs()).await {
+        let giving_back = async {
+            *self.has_given_back_jobs.write().await = true;
+            while self.ledger.give_back_jobs().await? > 0 {
+                sleep(GIVE_BACK_EVERY).await;
+            }
+            Ok::<(), LedgerError>(())
+        };
+        match timeout(GIVE_BACK_LIMIT, giving_back).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, "leases of jobs were not given back: they run out"),
             Err(_) => tracing::debug!("leases of jobs were not given back in time: they run out"),

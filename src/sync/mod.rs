@@ -133,6 +133,8 @@ pub struct Worker {
     entered: Arc<epoch::EnteredBuckets>,
     /// Entries whose search for lost counts goes on. Shared by its clones.
     entries: Arc<tokio::sync::Mutex<Vec<epoch::Entry>>>,
+    /// Whether this worker has given its leases back, and takes none any more. Shared by its clones.
+    has_given_back_jobs: Arc<tokio::sync::RwLock<bool>>,
     /// How many vote ids the last roll-up left beyond the watermark. Shared by its clones.
     left_ids: Arc<AtomicI64>,
     /// Shared by its clones.
@@ -163,6 +165,7 @@ impl Worker {
             counters,
             options,
             stopping: Arc::default(),
+            has_given_back_jobs: Arc::default(),
             stalls: Arc::default(),
             held_up: Arc::default(),
             owner: Arc::default(),

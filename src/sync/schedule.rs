@@ -98,8 +98,7 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
             _ = ticks.tick() => {}
         }
         let began = Instant::now();
-        let is_due = flushes.is_due(began);
-        let mut passing = pin!(traced(pass(&worker, is_due)));
+        let mut passing = pin!(traced(pass(&worker, &mut flushes)));
         let passed = tokio::select! {
             passed = &mut passing => passed,
             () = &mut stop => {
@@ -112,16 +111,10 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
             }
         };
         match &passed {
-            Ok(Some(report)) => {
-                flushes.ended(began, Some(report.flushed + report.unsaved));
-                worker.watch.pass_ended(began, Some(report));
-            }
-            // Nothing is saved that was not, so saved counts are as old as the last flush.
+            Ok(Some(report)) => worker.watch.pass_ended(began, Some(report)),
+            // Nothing is saved that was not: saved counts are as old as the last flush.
             Ok(None) => {}
-            Err(_) => {
-                flushes.ended(began, None);
-                worker.watch.pass_ended(began, None);
-            }
+            Err(_) => worker.watch.pass_ended(began, None),
         }
         note(&worker, &passed);
     }
@@ -130,8 +123,10 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
     let _ = auditing.await;
     let last_flush = async {
         worker.check_owner().await?;
+        // This worker may have been stopped as it entered an epoch, or before.
+        worker.look_at_entered().await?;
         worker.give_up_entries().await;
-        worker.flush_unsaved().await
+        worker.flush_entered().await
     };
     let began = Instant::now();
     match timeout(schedule.last_flush_limit, last_flush).await {
@@ -189,7 +184,7 @@ async fn traced(
 
 /// What the worker does at each tick. `None`: it did not flush, since that is not due yet, or the
 /// live counts are not certain.
-async fn pass(worker: &Worker, is_flush_due: bool) -> Result<Option<FlushReport>, SyncError> {
+async fn pass(worker: &Worker, flushes: &mut FlushInterval) -> Result<Option<FlushReport>, SyncError> {
     let _pass = worker.watch.begin("flush");
     // First, since in another epoch no live count is certain.
     let entered = worker.go_on_entering().await;
@@ -197,14 +192,28 @@ async fn pass(worker: &Worker, is_flush_due: bool) -> Result<Option<FlushReport>
         entered?;
         return Ok(None);
     }
+    // Items that an epoch or a recovery has to be rebuilt do not wait.
+    if matches!(entered, Ok(Some(_))) {
+        flushes.hurry();
+    }
+    let began = Instant::now();
+    let is_due = flushes.is_due(began);
     let flush = async {
-        match is_flush_due {
+        match is_due {
             true => worker.flush_shared().await.map(Some),
             false => Ok(None),
         }
     };
     // Neither waits for the other. Without some nodes of a Cluster, the counts of the others are saved.
     let (recovered, flushed) = tokio::join!(worker.go_on_recovering(), flush);
+    match &flushed {
+        Ok(Some(report)) => flushes.ended(began, report),
+        Ok(None) => {}
+        Err(_) => flushes.hurry(),
+    }
+    if matches!(recovered, Ok(Some(_))) {
+        flushes.hurry();
+    }
     entered?;
     recovered?;
     flushed
@@ -215,6 +224,9 @@ async fn pass(worker: &Worker, is_flush_due: bool) -> Result<Option<FlushReport>
 async fn keep_rolling_up(worker: &Worker) {
     while !worker.is_stopping() {
         worker.until_roll_up(ROLL_UP_EVERY).await;
+        if worker.is_stopping() {
+            return;
+        }
         let rolled_up = {
             let _pass = worker.watch.begin("roll_up");
             worker.roll_up().await

@@ -210,11 +210,11 @@ metrics! {
     REBUILT = "tally_rebuilt_counts_total", Counter of "counts", Worker;
     /// Time of one flush of what has changed.
     FLUSH_SECONDS = "tally_flush_seconds", Histogram of "seconds", Worker;
-    /// How long the oldest unsaved count has been unsaved, as far as this worker has met it; at
+    /// How long the oldest unsaved count may have been unsaved, as far as this worker has met it; at
     /// least as long as flushes fail.
     OLDEST_UNSAVED_SECONDS = "tally_oldest_unsaved_seconds", Gauge of "seconds", Worker;
-    /// How far apart this worker's flushes are: `TALLY_FLUSH_EVERY`, or up to 5 s while thousands of
-    /// counts change.
+    /// How long after the last flush this worker's next one is due, at the nearest tick:
+    /// `TALLY_FLUSH_EVERY`, or up to 5 s while thousands of counts change.
     FLUSH_INTERVAL_SECONDS = "tally_flush_interval_seconds", Gauge of "seconds", Worker;
     /// How far apart the saves of one item are, because someone holds a transaction open; 0 when
     /// each flush saves all that has changed.

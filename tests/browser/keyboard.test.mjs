@@ -16,10 +16,13 @@ async function press(page, key) {
 
 test("a voter searches, votes up and down, and takes the vote back", async () => {
   const item = await tally.newItem({ name: "Harpsichord" });
+  await tally.newItem({ name: "Tambourine" });
   const page = await person();
   await page.goto(tally.base);
   await tabTo(page, page.getByRole("searchbox"));
   await page.keyboard.type("harpsi");
+  // The search takes the place of the list.
+  await page.getByRole("link", { name: "Tambourine" }).waitFor({ state: "detached" });
   const [up, down] = ["up", "down"].map((way) => page.getByRole("button", { name: `Vote ${way}: Harpsichord` }));
   await tabTo(page, up);
   await press(page, "Enter");
@@ -42,11 +45,13 @@ test("a voter searches, votes up and down, and takes the vote back", async () =>
 });
 
 test("a voter loads more of a list, opens a poll, chooses another choice, takes it back, and copies the address", async () => {
+  await tally.newItem({ name: "Glockenspiel" });
   for (let at = 0; at < 12; at++) await tally.newPoll({ title: `Zither ${at}` });
   const page = await person(copies);
   await page.goto(tally.base);
   await tabTo(page, page.getByRole("searchbox"));
   await page.keyboard.type("zither");
+  await page.getByRole("link", { name: "Glockenspiel" }).waitFor({ state: "detached" });
   await shows(page, "Zither 11");
   await page.getByText("Zither 1", { exact: true }).waitFor({ state: "detached" });
   await tabTo(page, page.getByText("Show more"));
@@ -57,6 +62,7 @@ test("a voter loads more of a list, opens a poll, chooses another choice, takes 
   await focusIsShown(page);
   await tabTo(page, page.getByRole("link", { name: "Open and share: Zither 0", exact: true }));
   await page.keyboard.press("Enter");
+  await page.waitForURL(/\/polls\/\d+$/);
   await page.getByRole("heading", { name: "Zither 0" }).waitFor();
   const choice = (name) => page.getByRole("button", { name: new RegExp(`^${name}`) });
   const note = (text) => page.locator('[part="note"]').filter({ hasText: text });

@@ -218,6 +218,39 @@ test("a function for tokens that never answers, or gives no token, keeps nobody 
   await server.end();
 });
 
+test("a function for tokens that never answers keeps nobody from voting later, though it has the turn between tabs", async () => {
+  const server = await Server.start(closed);
+  const item = await server.newItem({ name: "Turn" });
+  const page = await person();
+  const configure = (text) => page.evaluate(async ([script, text]) => (await import(script)).configure({ token: new Function(`return ${text}`)() }), [`${server.base}/embed.js`, text]);
+  await page.goto(hostElements("turn", `<tally-vote item="${item}"></tally-vote>`, { server }));
+  const up = page.getByRole("button", { name: "Vote up: Turn" });
+  await up.waitFor();
+  // Another tab has the turn.
+  await page.evaluate(() => new Promise((held) => {
+    navigator.locks.request("tally-voter", () => new Promise((end) => {
+      window.endTurn = end;
+      held();
+    }));
+  }));
+  const locks = () => page.evaluate(async () => {
+    const { held, pending } = await navigator.locks.query();
+    return [held.length, pending.length].join();
+  });
+  await configure('() => "no token"');
+  await up.click();
+  await eventually(async () => (await locks()) === "1,1");
+  await configure("() => new Promise(() => {})");
+  await page.evaluate(() => window.endTurn());
+  await eventually(async () => (await locks()) === "1,0");
+  await configure(`() => ${JSON.stringify(tokenOf("ada"))}`);
+  await up.click();
+  await isPressed(up);
+  assert.equal((await server.call("GET", `/v1/items/${item}`)).vote_count, 1);
+  assert.deepEqual(page.errors, []);
+  await server.end();
+});
+
 test("a ballot's outcome is said whoever signs in while it is on its way", async () => {
   const server = await Server.start(closed);
   const item = await server.newItem({ name: "Spent", by_ballot: true });

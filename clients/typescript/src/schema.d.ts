@@ -2344,7 +2344,7 @@ export interface components {
              */
             grace_seconds?: number | null;
         };
-        /** @description The counts that are saved in Postgres, about a second old. Null where the current ones are hidden. */
+        /** @description The counts that are saved in Postgres, usually about a second old. Null where the current ones are hidden. */
         SavedCounts: {
             vote_count: number | null;
             up_count: number | null;

@@ -228,25 +228,13 @@ impl WorkerLedger {
         Ok(if is_held { outcome } else { RunOutcome::Lost })
     }
 
-    /// Gives all leases of this worker back, because it stops. If Postgres is unavailable, they run
-    /// out by themselves.
-    pub async fn give_back_jobs(&self) -> Result<(), LedgerError> {
-        sqlx::query!(
-            "with given_back as (
-                 update job set holder = null, lease_until = null
-                 -- One that is being written under is left: its run gives it back, or it runs out.
-                 where name = any(array(select name from job where holder = $1 for no key update skip locked))
-                 returning name, fencing_number
-             )
-             update job_run set ended_at = clock_timestamp(), outcome = 'stopped'
-             from given_back
-             where job_run.job = given_back.name and job_run.fencing_number = given_back.fencing_number
-               and job_run.ended_at is null",
-            &*self.name
-        )
-        .execute(&self.database.pool)
-        .await?;
-        Ok(())
+    /// Gives the leases of this worker back, because it stops. If Postgres is unavailable, they run
+    /// out by themselves. Returns how many it still has, since it is writing under them.
+    pub async fn give_back_jobs(&self) -> Result<i64, LedgerError> {
+        let left = sqlx::query_file_scalar!("src/ledger/sql/give_back_jobs.sql", &*self.name)
+            .fetch_one(&self.database.pool)
+            .await?;
+        Ok(left)
     }
 }
 

@@ -139,14 +139,16 @@ impl Worker {
                 continue;
             }
             match self.invalidate_part(part).await {
-                Ok(counters) => invalidated += counters,
-                Err(error) => {
+                Ok(Some(counters)) => invalidated += counters,
+                ended => {
                     for bucket in part.buckets.drain(..) {
                         if let Some(mark) = marks.remove(&bucket) {
                             self.remove_mark(&mark).await;
                         }
                     }
-                    note_first(failure, error);
+                    if let Err(error) = ended {
+                        note_first(failure, error);
+                    }
                 }
             }
         }
@@ -178,11 +180,16 @@ impl Worker {
         }
     }
 
-    /// Invalidates all counters of the buckets of this part. Returns how many.
-    async fn invalidate_part(&self, part: &ScanPart) -> Result<usize, SyncError> {
+    /// Invalidates all counters of the buckets of this part. Returns how many. `None`: the worker is stopping, and some
+    /// are left, which the next entry invalidates.
+    async fn invalidate_part(&self, part: &ScanPart) -> Result<Option<usize>, SyncError> {
         let mut invalidated = 0;
         let mut cursor = 0;
         loop {
+            // Of millions of counters, all would take longer than a stop may.
+            if self.is_stopping() {
+                return Ok(None);
+            }
             let page = self
                 .counters
                 .scan(Scan::All, part.begin, cursor, self.options.flush_page)
@@ -193,7 +200,7 @@ impl Worker {
             invalidated += items.len();
             cursor = page.next;
             if cursor == 0 {
-                return Ok(invalidated);
+                return Ok(Some(invalidated));
             }
         }
     }

@@ -123,6 +123,13 @@ impl Worker {
         failure.map_or(Ok(invalidated), Err)
     }
 
+    /// For a worker that stops: looks which buckets are in an epoch that was entered, and enters none.
+    pub(super) async fn look_at_entered(&self) -> Result<(), SyncError> {
+        let looked = self.compare_epochs().await?;
+        self.entered.set(&looked.entered);
+        Ok(())
+    }
+
     /// For a worker that stops: gives up the entries under way, whose marks would stay in Redis for a day.
     pub(super) async fn give_up_entries(&self) {
         let entries = std::mem::take(&mut *self.entries.lock().await);

@@ -104,7 +104,7 @@ pub(in crate::web) struct ItemBody<'a> {
     poll_id: Option<PollId>,
 }
 
-/// The counts that are saved in Postgres, about a second old. Null where the current ones are hidden.
+/// The counts that are saved in Postgres, usually about a second old. Null where the current ones are hidden.
 #[derive(Default, Serialize, ToSchema)]
 #[schema(as = SavedCounts)]
 struct SavedBody {

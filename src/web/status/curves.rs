@@ -15,9 +15,9 @@ const NORMAL_QUEUE_VOTES: f64 = crate::votes::BATCH_LIMIT_VOTES as f64;
 /// The greatest normal mean size of batches: three quarters of a full batch. Above that, votes arrive almost
 /// as fast as they can be stored.
 const NORMAL_BATCH_VOTES: f64 = 0.75 * crate::votes::BATCH_LIMIT_VOTES as f64;
-/// The greatest normal age of the oldest unsaved count: some flushes.
+/// The greatest normal age of the oldest unsaved count: two flushes.
 ///
-/// A flush comes every `TALLY_FLUSH_EVERY`, which defaults to 1 s. Each may leave a locked row to the next.
+/// They are up to 5 s apart under load, and each may leave a locked row to the next.
 const NORMAL_UNSAVED_SECONDS: f64 = 10.0;
 
 /// The normal range of a curve. `None`: no bound.
@@ -233,7 +233,7 @@ pub static CURVES: [Curve; 24] = [
         title: "Age of the oldest unsaved count",
         normal: at_most(
             NORMAL_UNSAVED_SECONDS,
-            "The time of a few flushes. By default there is one each second.",
+            "The time of two flushes, which are up to 5 s apart while thousands of counts change.",
         ),
         value: |at| at.workers(|workers| Some(workers.oldest_unsaved_seconds)),
     },

@@ -119,6 +119,14 @@ async fn the_worker_stops_at_sigterm_in_the_middle_of_a_long_scan() {
     let stores = Stores::start().await;
     // All votes make live counts, which the scan saves.
     let (_server, base) = start_server_with(&stores, "server", &[("TALLY_SEED", "all")]).await;
+    // The worker's scan is to be met, not its first entry into the epoch.
+    let entered = run({
+        let mut command = command(SYNC_WORKER, Some(&stores));
+        command.arg("--once");
+        command
+    })
+    .await;
+    assert!(entered.status.success(), "{}", text(&entered.stderr));
     let items = 10_000;
     let (code, output) = replay(&stores, &votes(1, items), &base).await;
     assert_eq!(code, Some(0), "{output}");
@@ -138,6 +146,54 @@ async fn the_worker_stops_at_sigterm_in_the_middle_of_a_long_scan() {
     assert_eq!(worker.wait().await, Some(0));
     let (_, written) = saved(&stores).await;
     assert!(written < i64::try_from(items).expect("a number"), "{written}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_worker_stops_at_sigterm_while_it_enters_an_epoch_and_the_next_one_ends_what_it_began() {
+    const ITEMS: usize = 5000;
+    let stores = Stores::start().await;
+    // All votes make live counts, which each first worker invalidates.
+    let (_server, base) = start_server_with(&stores, "server", &[("TALLY_SEED", "all")]).await;
+    let (code, output) = replay(&stores, &votes(1, ITEMS), &base).await;
+    assert_eq!(code, Some(0), "{output}");
+    let mut redis = stores.redis_connection().await;
+    let live = async |redis: &mut _| {
+        let mut live = 0;
+        for item in 1..=ITEMS {
+            let parts = testkit::counters::parts(redis, &format!("tally:{{{item}}}")).await;
+            live += usize::from(parts.expect("Redis").live().is_some());
+        }
+        live
+    };
+    assert_eq!(live(&mut redis).await, ITEMS);
+    // A page is one counter, so the entry is long.
+    let settings = [("TALLY_FLUSH_PAGE", "1"), ("TALLY_AUDIT_CRON", "0 0 0 1 1 *")];
+    let mut worker = start_worker(&stores, "worker", &settings);
+    eventually("it enters the epoch", async || {
+        let keys: Vec<String> = redis::cmd("KEYS")
+            .arg("tally:entering*")
+            .query_async(&mut redis.clone())
+            .await
+            .ok()?;
+        (!keys.is_empty()).then_some(())
+    })
+    .await;
+    worker.signal(Signal::SIGTERM).expect("it runs");
+    worker.wait_for_line("terminated").await;
+    assert_eq!(worker.wait().await, Some(0));
+    assert!(live(&mut redis).await > 0, "some counts are left as they were");
+    assert_eq!(
+        saved(&stores).await.1,
+        0,
+        "and none is saved, since none is certain"
+    );
+    let _next = start_worker(&stores, "next", &[("TALLY_AUDIT_CRON", "0 0 0 1 1 *")]);
+    let votes = i64::try_from(ITEMS).expect("a number");
+    eventually("the next worker saves all votes", async || {
+        (saved(&stores).await == (votes, votes)).then_some(())
+    })
+    .await;
+    assert_eq!(audit(&stores, &[]).await.0, Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -354,3 +354,42 @@ async fn an_endless_span_has_as_many_rows_as_a_hundred_years() {
         assert_eq!(rows, if function == "votes_by_hour_in" { 7 * 24 } else { 7 });
     }
 }
+
+#[tokio::test]
+async fn saved_counts_are_as_old_as_the_last_flush_or_as_what_it_left_unsaved_and_not_as_both() {
+    let tally = Tally::start().await;
+    let age = async || -> Option<f64> {
+        sqlx::query_scalar(
+            "select extract(epoch from age)::float8 from report.freshness where source = 'saved counts'",
+        )
+        .fetch_one(&tally.pool)
+        .await
+        .expect("an age")
+    };
+    assert_eq!(age().await, None, "no worker runs");
+    let beat = async |name: &str, outcome: &str, pass_ago: &str, left_for: &str| {
+        sqlx::query(
+            "insert into worker (name, started_at, seen_at, pass_ended_at, pass_took_micros, pass_outcome, \
+             unsaved_counts, oldest_unsaved_micros) \
+             values ($1, now(), now(), now() - $3::interval, 1000000, $2, 1, extract(epoch from $4::interval) * 1000000)",
+        )
+        .bind(name)
+        .bind(outcome)
+        .bind(pass_ago)
+        .bind(left_for)
+        .execute(&tally.pool)
+        .await
+        .expect("a row");
+    };
+    let is_about =
+        |age: Option<f64>, seconds: f64| age.is_some_and(|age| age >= seconds && age < seconds + 60.0);
+    // Counts that were left by the flush that began 1,001 s ago.
+    beat("steady", "done", "1000 s", "1000 s").await;
+    assert!(is_about(age().await, 1001.0), "{:?}", age().await);
+    // A failed flush says nothing. A worker that still has a locked row knows that a count is old.
+    beat("failing", "failed", "1 s", "1 s").await;
+    beat("held up", "done", "1 s", "700 s").await;
+    assert!(is_about(age().await, 700.0), "{:?}", age().await);
+    beat("well", "done", "100 s", "0 s").await;
+    assert!(is_about(age().await, 101.0), "{:?}", age().await);
+}

@@ -34,11 +34,13 @@ const STORED_CHANGE = "tally-vote-changed-at"; // tells other tabs
 const settings = { token: null, words: null };
 let login = {}; // another one for each voter whom the page knows
 export function configure(changes) {
+  const { token } = changes;
   Object.assign(settings, changes);
+  if (token) settings.token = async () => inTime(token());
   if ("words" in changes) learnAll();
   if (!("token" in changes)) return;
   login = {};
-  voter.known = null; // the stored voter is this browser's without a token
+  voter.known = voter.asked = null; // the stored voter is this browser's without a token
   watch.changes += 1; // answers under way belong to the earlier voter
   watch.hold([]);
   watch.votes = null;
@@ -62,10 +64,12 @@ class Refused extends Error {
   }
 }
 
+// What is not there in time is not waited for: others may wait for their turn.
+const inTime = (work) => Promise.race([work, new Promise((_, fail) => setTimeout(() => fail(new Unanswered("noAnswer")), ANSWER_LIMIT_MS))]);
+
 // Imports a file of this server. Some browsers remember that an address had no answer, so the next one is another.
 let again = "";
-const load = (file) =>
-  Promise.race([import(SERVER + file + again), new Promise((_, fail) => setTimeout(() => fail(new Unanswered("noAnswer")), ANSWER_LIMIT_MS))]);
+const load = (file) => inTime(import(SERVER + file + again));
 
 // Names that every proxy leaves as they are in a path. It may decode or refuse %2F; other names go into the query.
 const isPlain = (name) => /^[\w~-][\w.~-]*$/.test(name);

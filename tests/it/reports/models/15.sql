@@ -3,7 +3,7 @@ select given.source, given.as_of, now() - given.as_of as age, last_audit.started
 from (
     values ('ledger', now()),
            ('roll-up', (select reached_at from watermark)),
-           ('saved counts', (select max(pass_ended_at - (pass_took_micros + oldest_unsaved_micros) * interval '1 microsecond') from worker where pass_outcome = 'done')),
+           ('saved counts', (select max(least(pass_ended_at - pass_took_micros * interval '1 microsecond', seen_at - oldest_unsaved_micros * interval '1 microsecond')) from worker where pass_outcome = 'done')),
            ('audit', (select succeeded_at from job where name = 'audit'))
 ) as given (source, as_of)
 left join lateral (
