@@ -47,6 +47,8 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
     // The name by which the tables of jobs call it.
     tracing::info!(worker = worker.ledger.name(), "working");
     worker.seen_entries.move_counts();
+    // No task saves anything before the first look at epochs has ended.
+    worker.entered.look_begins();
     let webhook = schedule.webhook.as_ref().map(Webhook::new).transpose()?;
     let audits = Audits::of(&worker);
     let timetable = Timetable::begin(audits.clone(), schedule.audit_cron.clone()).await?;

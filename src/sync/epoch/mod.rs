@@ -64,7 +64,7 @@ impl Worker {
     /// `wait` and `wait_again`: how long to wait for a search that begins now, and for one that began earlier.
     async fn look_at_epochs(&self, wait: Duration, wait_again: Duration) -> Result<Option<usize>, SyncError> {
         let mut entries = self.entries.lock().await;
-        self.entered.set(&[]);
+        self.entered.look_begins();
         if let Err(error) = self.check_owner().await
             && (!self.counters.redis().is_cluster()
                 || matches!(error, SyncError::Live(LiveError::Owner { .. })))

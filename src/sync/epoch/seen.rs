@@ -188,34 +188,57 @@ impl SeenEntries {
 
 /// The buckets whose counters are of the current epoch, or were all invalidated in it. Shared by a worker's clones.
 #[derive(Debug, Default)]
-pub struct EnteredBuckets(Mutex<Option<Vec<Bucket>>>);
+pub struct EnteredBuckets(Mutex<Entered>);
+
+#[derive(Debug, Default)]
+enum Entered {
+    #[default]
+    NeverLooked,
+    /// A look at epochs is under way. These were entered at the one before.
+    Looking(Vec<Bucket>),
+    Known(Vec<Bucket>),
+}
 
 impl EnteredBuckets {
+    /// Notes that a look at epochs begins.
+    pub fn look_begins(&self) {
+        let mut entered = self.lock();
+        *entered = match std::mem::take(&mut *entered) {
+            Entered::NeverLooked => Entered::Looking(Vec::new()),
+            Entered::Looking(buckets) | Entered::Known(buckets) => Entered::Looking(buckets),
+        };
+    }
+
     pub fn set(&self, buckets: &[Bucket]) {
-        *self.lock() = Some(buckets.to_vec());
+        *self.lock() = Entered::Known(buckets.to_vec());
     }
 
     /// Whether a flush saves counts of this bucket. Whoever has not looked at epochs saves all.
     pub fn has(&self, bucket: Bucket) -> bool {
-        self.lock()
-            .as_ref()
-            .is_none_or(|buckets| buckets.contains(&bucket))
+        match &*self.lock() {
+            Entered::NeverLooked => true,
+            Entered::Looking(_) => false,
+            Entered::Known(buckets) => buckets.contains(&bucket),
+        }
     }
 
-    /// Leaves out what is of other buckets. While a look at epochs is under way nothing is known, and all stays.
+    /// Leaves out what is of other buckets. While a look at epochs is under way, the one before it decides.
     pub fn retain<One>(&self, all: &mut Vec<One>, bucket: impl Fn(&One) -> Bucket) {
-        let buckets = self.lock();
-        if let Some(buckets) = buckets.as_ref().filter(|buckets| !buckets.is_empty()) {
+        if let Entered::Looking(buckets) | Entered::Known(buckets) = &*self.lock() {
             all.retain(|one| buckets.contains(&bucket(one)));
         }
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.lock().as_ref().is_some_and(Vec::is_empty)
+        match &*self.lock() {
+            Entered::NeverLooked => false,
+            Entered::Looking(_) => true,
+            Entered::Known(buckets) => buckets.is_empty(),
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Vec<Bucket>>> {
+    fn lock(&self) -> MutexGuard<'_, Entered> {
         // No panic leaves it half changed, so the poison means nothing.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -34,13 +34,12 @@ const STORED_CHANGE = "tally-vote-changed-at"; // tells other tabs
 const settings = { token: null, words: null };
 let login = {}; // another one for each voter whom the page knows
 export function configure(changes) {
-  const { token } = changes;
   Object.assign(settings, changes);
-  if (token) settings.token = async () => inTime(token());
+  if (changes.token) settings.token = () => answered(changes.token());
   if ("words" in changes) learnAll();
   if (!("token" in changes)) return;
   login = {};
-  voter.known = voter.asked = null; // the stored voter is this browser's without a token
+  voter.asked = voter.known = null; // the stored voter is this browser's without a token
   watch.changes += 1; // answers under way belong to the earlier voter
   watch.hold([]);
   watch.votes = null;
@@ -65,11 +64,11 @@ class Refused extends Error {
 }
 
 // What is not there in time is not waited for: others may wait for their turn.
-const inTime = (work) => Promise.race([work, new Promise((_, fail) => setTimeout(() => fail(new Unanswered("noAnswer")), ANSWER_LIMIT_MS))]);
+const answered = (work) => Promise.race([work, new Promise((resolve, reject) => setTimeout(reject, ANSWER_LIMIT_MS, new Unanswered("noAnswer")))]);
 
 // Imports a file of this server. Some browsers remember that an address had no answer, so the next one is another.
 let again = "";
-const load = (file) => inTime(import(SERVER + file + again));
+const load = (file) => answered(import(SERVER + file + again));
 
 // Names that every proxy leaves as they are in a path. It may decode or refuse %2F; other names go into the query.
 const isPlain = (name) => /^[\w~-][\w.~-]*$/.test(name);
